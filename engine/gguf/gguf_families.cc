@@ -17,7 +17,7 @@ using nlohmann::json;
 using Experts = GgufFamily::Experts;
 using Names = GgufFamily::Names;
 
-constexpr std::array<GgufFamily, 24> kFamilies = {{
+constexpr std::array<GgufFamily, 25> kFamilies = {{
     {.name = "llama", .architecture = "LlamaForCausalLM", .interleaved_rope = true},
     {.name = "qwen2", .architecture = "Qwen2ForCausalLM"},
     {.name = "qwen2vl", .architecture = "Qwen2ForCausalLM"},
@@ -25,6 +25,7 @@ constexpr std::array<GgufFamily, 24> kFamilies = {{
     {.name = "qwen3vl", .architecture = "Qwen3ForCausalLM"},
     {.name = "qwen2moe", .architecture = "Qwen2MoeForCausalLM", .experts = Experts::kQwen2},
     {.name = "qwen3moe", .architecture = "Qwen3MoeForCausalLM", .experts = Experts::kSeparate},
+    {.name = "qwen3vlmoe", .architecture = "Qwen3MoeForCausalLM", .experts = Experts::kSeparate},
     {.name = "phi3", .architecture = "Phi3ForCausalLM", .fused_block = true},
     {.name = "gemma", .architecture = "GemmaForCausalLM", .gemma = true},
     {.name = "gemma2", .architecture = "Gemma2ForCausalLM", .names = Names::kGemma, .gemma = true},

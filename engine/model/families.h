@@ -43,8 +43,9 @@ enum class ExpertsRule : uint8_t {
   kNone,
   kMixtral,
   kQwen,
-  kQwen2,  // like kQwen, and a shared block with a gate
-  kGlm4,   // sigmoid scores; a shared block; layers without experts first
+  kQwen2,    // like kQwen, and a shared block with a gate
+  kQwen3Vl,  // like kQwen, always normalised
+  kGlm4,     // sigmoid scores; a shared block; layers without experts first
   kOlmoe,
   kGptOss,
   kMiniMax,     // sigmoid scores

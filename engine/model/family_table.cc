@@ -42,7 +42,7 @@ constexpr std::array<absl::string_view, 2> kMiniMaxTurnEnds = {"[e~[", "<|im_end
 constexpr std::array<absl::string_view, 3> kGlmTurnEnds = {"<|user|>", "<|observation|>",
                                                            "<|im_end|>"};
 
-constexpr std::array<Family, 32> kFamilies = {{
+constexpr std::array<Family, 33> kFamilies = {{
     {.architecture = "LlamaForCausalLM",
      .model_type = "llama",
      .biases = BiasRule::kAttentionMlp,
@@ -233,6 +233,16 @@ constexpr std::array<Family, 32> kFamilies = {{
      .rope = RopeRule::kMrope,
      .traits = {.norms = kInputAndHeadNorms},
      .turn_ends = kChatMl},
+    {.architecture = "Qwen3VLMoeTextModel",
+     .model_type = "qwen3_vl_moe_text",
+     .context = 128000,
+     .kv_heads = 16,
+     .theta = 500000,
+     .biases = BiasRule::kAttention,
+     .rope = RopeRule::kMrope,
+     .experts = ExpertsRule::kQwen3Vl,
+     .traits = {.norms = kInputAndHeadNorms, .tensors = {.experts = ExpertTensors::kHalves}},
+     .turn_ends = kChatMl},
     {.architecture = "Ministral3ForCausalLM",
      .model_type = "ministral3",
      .context = 262144,
@@ -403,13 +413,14 @@ constexpr std::array<Family, 32> kFamilies = {{
      .turn_ends = kPhi3TurnEnds},
 }};
 
-constexpr std::array<LargerModel, 6> kLargerModels = {{
+constexpr std::array<LargerModel, 7> kLargerModels = {{
     {"Gemma3ForConditionalGeneration", "gemma3", {"gemma3_text"}},
     {"Gemma4ForConditionalGeneration", "gemma4", {"gemma4_text"}},
     {"Mistral3ForConditionalGeneration", "mistral3", {"mistral", "ministral3"}},
     {"Qwen2VLForConditionalGeneration", "qwen2_vl", {"qwen2_vl_text"}, /*flat=*/true},
     {"Qwen2_5_VLForConditionalGeneration", "qwen2_5_vl", {"qwen2_5_vl_text"}, /*flat=*/true},
     {"Qwen3VLForConditionalGeneration", "qwen3_vl", {"qwen3_vl_text"}},
+    {"Qwen3VLMoeForConditionalGeneration", "qwen3_vl_moe", {"qwen3_vl_moe_text"}},
 }};
 
 constexpr std::array<OlderName, 2> kOlderNames = {{

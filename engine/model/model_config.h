@@ -89,6 +89,7 @@ enum class ExpertTensors : uint8_t {
               // interleaved
   kGemma4,    // router.{proj, per_expert_scale}, experts.gate_up_proj of all experts, gate before
               // up, and experts.down_proj, both [out, in]
+  kHalves,    // mlp.gate, mlp.experts.{gate_up,down}_proj like kGemma4, or both [in, out]
 };
 struct TensorLayout {
   bool fused_heads = false;  // qkv_proj holds query, key and value, one after the other

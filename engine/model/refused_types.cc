@@ -91,7 +91,6 @@ constexpr RefusedType kRefusedTypes[] = {
     {"qwen3_next", kLinear, "qwen3_moe"},
     {"qwen3_omni_moe", kSpeech, "qwen3_vl"},
     {"qwen3_omni_moe_thinker", kSpeech, "qwen3_vl"},
-    {"qwen3_vl_moe", kOtherExperts, "qwen3_vl"},
     {"recurrent_gemma", kRecurrent, "gemma2"},
     {"rwkv", kStateSpace, ""},
     {"stablelm", kLayerNorm, ""},

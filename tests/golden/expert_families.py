@@ -3,7 +3,8 @@
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (Glm4MoeConfig, Glm4MoeForCausalLM, MiniMaxM2Config, MiniMaxM2ForCausalLM,
-                          Qwen2MoeConfig, Qwen2MoeForCausalLM)
+                          Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3VLMoeConfig,
+                          Qwen3VLMoeForConditionalGeneration)
 
 from recipe import older_style, rope, sizes, write
 
@@ -82,5 +83,45 @@ def minimax_m2_whole(name):
         num_experts_per_tok=2, tie_word_embeddings=True)), BF16, 101)
 
 
+def qwen3_vl_moe_model(moe_intermediate, **more):
+    text = {**sizes(101, 32, 40, 2, 4, 2, 16), **rope(5000000.0, mrope_section=[4, 2, 2],
+                                                      mrope_interleaved=True),
+            "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": moe_intermediate,
+            **more}
+    vision = dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=1, patch_size=2,
+                  out_hidden_size=32, num_position_embeddings=4, deepstack_visual_indexes=[0])
+    return Qwen3VLMoeForConditionalGeneration(Qwen3VLMoeConfig(
+        text_config=text, vision_config=vision, image_token_id=3, video_token_id=4,
+        vision_start_token_id=5, vision_end_token_id=6, attn_implementation="eager",
+        experts_implementation="eager"))
+
+
+def qwen3_vl_moe(name):
+    """Text half, as save_pretrained writes it: experts [out, in]; the first layer has none."""
+    write(name, lambda: qwen3_vl_moe_model(20, mlp_only_layers=[0]), BF16, 101)
+
+
+def experts_turned(model, folder):
+    """[in, out], as Transformers 4.57 wrote them and publishers have them."""
+    tensors = load_file(folder / "model.safetensors")
+    for key in tensors:
+        if ".experts." in key:
+            tensors[key] = tensors[key].transpose(1, 2).contiguous()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def qwen3_vl_moe_turned(name):
+    """As publishers have it, at the size at which one of the two tensors is square."""
+    def older(config):
+        text = config["text_config"]
+        text["rope_scaling"] = text.pop("rope_parameters")
+        text["rope_theta"] = text["rope_scaling"].pop("rope_theta")
+        text["norm_topk_prob"] = True
+        return config
+    write(name, lambda: qwen3_vl_moe_model(16), BF16, 101, store=experts_turned,
+          change_config=older)
+
+
 RECIPES = {made.__name__: made for made in
-           (qwen2_moe, qwen2_moe_windows, glm4_moe, glm4_moe_air, minimax_m2, minimax_m2_whole)}
+           (qwen2_moe, qwen2_moe_windows, glm4_moe, glm4_moe_air, minimax_m2, minimax_m2_whole,
+            qwen3_vl_moe, qwen3_vl_moe_turned)}

@@ -45,7 +45,8 @@ inline std::vector<std::string> GoldenNames() {
                            "qwen2_moe",     "qwen2_moe_windows",
                            "glm4_moe",      "glm4_moe_air",
                            "minimax_m2",    "minimax_m2_whole",
-                           "gemma4",        "gemma4_moe"}) {
+                           "gemma4",        "gemma4_moe",
+                           "qwen3_vl_moe",  "qwen3_vl_moe_turned"}) {
     names.emplace_back(name);
   }
   return names;

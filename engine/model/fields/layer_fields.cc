@@ -183,20 +183,23 @@ absl::Status ParseMiniMax(const JsonFields& fields, ModelConfig& config) {
   return absl::OkStatus();
 }
 
-// `older`: Qwen 2's, whose defaults are others.
-absl::Status ParseQwenExperts(const JsonFields& fields, bool older, ModelConfig& config) {
+// Qwen 3's, or of a rule that has other defaults.
+absl::Status ParseQwenExperts(const JsonFields& fields, ExpertsRule rule, ModelConfig& config) {
   ExpertsConfig& experts = config.experts;
+  const bool usual = rule == ExpertsRule::kQwen;
   const char* count = fields.Has("num_local_experts") ? "num_local_experts" : "num_experts";
-  ANNULUS_RETURN_IF_ERROR(ParseCounts(fields, count, older ? 60 : 128, older ? 4 : 8, experts));
+  ANNULUS_RETURN_IF_ERROR(ParseCounts(fields, count, usual ? 128 : 60, usual ? 8 : 4, experts));
   ANNULUS_ASSIGN_OR_RETURN(
       experts.intermediate_size,
-      fields.Integer("moe_intermediate_size", 1, kMostIntermediate, older ? 1408 : 768));
-  experts.shared_gate = older;
-  if (older) {
+      fields.Integer("moe_intermediate_size", 1, kMostIntermediate, usual ? 768 : 1408));
+  experts.shared_gate = rule == ExpertsRule::kQwen2;
+  if (experts.shared_gate) {
     ANNULUS_ASSIGN_OR_RETURN(experts.shared_size, fields.Integer("shared_expert_intermediate_size",
                                                                  1, kMostIntermediate, 5632));
   }
-  ANNULUS_ASSIGN_OR_RETURN(experts.routing.normalised, fields.Boolean("norm_topk_prob", false));
+  const bool always = rule == ExpertsRule::kQwen3Vl;
+  ANNULUS_ASSIGN_OR_RETURN(experts.routing.normalised, fields.Boolean("norm_topk_prob", always));
+  if (always && !experts.routing.normalised) return fields.Unsupported("norm_topk_prob", "true");
   ANNULUS_ASSIGN_OR_RETURN(const int64_t step,
                            fields.Integer("decoder_sparse_step", 1, kMostLayers, 1));
   std::vector<double> plain;
@@ -312,8 +315,8 @@ absl::Status ParseExperts(const JsonFields& fields, const Family& family, ModelC
       break;
     case ExpertsRule::kQwen:
     case ExpertsRule::kQwen2:
-      ANNULUS_RETURN_IF_ERROR(
-          ParseQwenExperts(fields, family.experts == ExpertsRule::kQwen2, config));
+    case ExpertsRule::kQwen3Vl:
+      ANNULUS_RETURN_IF_ERROR(ParseQwenExperts(fields, family.experts, config));
       break;
     case ExpertsRule::kGlm4:
       ANNULUS_RETURN_IF_ERROR(ParseGlm4Experts(fields, config));

@@ -50,7 +50,7 @@ class SlotLister {
   void AddShared(const std::string& prefix, const LayerConfig& config, LayerWeights& layer);
   void AddExperts(const std::string& prefix, LayerWeights& layer);
   void AddStackedExpert(const std::string& prefix, int64_t expert, GatedWeights& target);
-  void AddGemma4Expert(const std::string& prefix, int64_t expert, GatedWeights& target);
+  void AddHalvedExpert(const std::string& prefix, int64_t expert, GatedWeights& target);
   void AddInputs();
   void AddEnding(const std::string& prefix, LayerWeights& layer);
 
@@ -168,14 +168,21 @@ void SlotLister::AddStackedExpert(const std::string& prefix, int64_t expert, Gat
   }
 }
 
-// One of the experts that share a tensor [experts, out, in].
-void SlotLister::AddGemma4Expert(const std::string& prefix, int64_t expert, GatedWeights& target) {
-  const int64_t count = config_.experts.count;
+// One of the experts that share a tensor [experts, out, in], or [experts, in, out], whose outputs
+// are gate and then up.
+void SlotLister::AddHalvedExpert(const std::string& prefix, int64_t expert, GatedWeights& target) {
   const int64_t size = config_.experts.intermediate_size;
-  const std::vector<int64_t> both = {count, 2 * size, hidden_};
-  AddMatrix({prefix + "gate_up_proj", both, size, hidden_, expert, 0}, target.gate.weight);
-  AddMatrix({prefix + "gate_up_proj", both, size, hidden_, expert, size}, target.up.weight);
-  AddMatrix({prefix + "down_proj", {count, hidden_, size}, hidden_, size, expert},
+  const bool turned = names_.experts_in_out;
+  const auto shape = [&](int64_t out, int64_t in) -> std::vector<int64_t> {
+    return {config_.experts.count, turned ? in : out, turned ? out : in};
+  };
+  const std::string both = prefix + "gate_up_proj";
+  for (const int64_t part : {0, 1}) {
+    LinearWeights& linear = part == 0 ? target.gate : target.up;
+    AddMatrix({both, shape(2 * size, hidden_), size, hidden_, expert, part * size, 1, turned},
+              linear.weight);
+  }
+  AddMatrix({prefix + "down_proj", shape(hidden_, size), hidden_, size, expert, 0, 1, turned},
             target.down.weight);
 }
 
@@ -220,8 +227,9 @@ void SlotLister::AddExperts(const std::string& prefix, LayerWeights& layer) {
       AddStackedExpert(block + "experts.", static_cast<int64_t>(e), expert);
       continue;
     }
-    if (kind == ExpertTensors::kGemma4 && !names_.experts_apart) {
-      AddGemma4Expert(block + "experts.", static_cast<int64_t>(e), expert);
+    if (kind == ExpertTensors::kHalves ||
+        (kind == ExpertTensors::kGemma4 && !names_.experts_apart)) {
+      AddHalvedExpert(block + "experts.", static_cast<int64_t>(e), expert);
       continue;
     }
     const std::string name = absl::StrCat(block, "experts.", e, ".");
@@ -288,6 +296,26 @@ WeightSlots SlotLister::List() {
   return std::move(slots_);
 }
 
+// Which of two orders a checkpoint has, of the first layer with experts. Never undecided: at most
+// one of the two tensors is square.
+bool ExpertsAreInOut(const ModelConfig& config, const TensorSource& source,
+                     const std::string& prefix) {
+  const auto layer = std::find_if(config.layers.begin(), config.layers.end(),
+                                  [](const LayerConfig& each) { return each.experts; });
+  if (config.traits.tensors.experts != ExpertTensors::kHalves || layer == config.layers.end()) {
+    return false;
+  }
+  const int64_t hidden = config.hidden_size;
+  const int64_t size = config.experts.intermediate_size;
+  const bool by_down = 2 * size == hidden;
+  const auto tensor =
+      source.Describe(absl::StrCat(prefix, "layers.", layer - config.layers.begin(),
+                                   ".mlp.experts.", by_down ? "down_proj" : "gate_up_proj"));
+  const std::vector<int64_t> in_out = {config.experts.count, by_down ? size : hidden,
+                                       by_down ? hidden : 2 * size};
+  return tensor.ok() && tensor->shape == in_out;
+}
+
 absl::StatusOr<bool> SameTensor(const TensorSource& source, const std::string& a,
                                 const std::string& b) {
   constexpr size_t kBlock = size_t{1} << 20;
@@ -346,6 +374,7 @@ absl::StatusOr<TensorNames> NamesIn(const ModelConfig& config, const TensorSourc
       }
     }
     names.experts_apart = source.Has(prefix + "layers.0.experts.0.down_proj.weight");
+    names.experts_in_out = ExpertsAreInOut(config, source, prefix);
     if (names.adapters &&
         source.Has(absl::StrCat(prefix, "layers.0.self_attn.o_proj", kInfix, ".weight"))) {
       names.infix = kInfix;

@@ -40,6 +40,9 @@ struct TensorNames {
   bool adapters = false;  // see TensorLayout
   // Gemma 4's experts have tensors of their own, as GGUF files give them; publishers' share some.
   bool experts_apart = false;
+  // Of ExpertTensors::kHalves: [experts, in, out], as Transformers 4.57 wrote them and publishers
+  // have them; from 5.0 on it writes [experts, out, in].
+  bool experts_in_out = false;
   // Between a projection's name and ".weight", if its adapters stand beside it.
   std::string infix = {};
   std::vector<std::string> guessing = {};  // of ModelConfig::guessing_layers

@@ -41,6 +41,7 @@ inline constexpr GgufCase kGgufCases[] = {
     {"qwen3", "qwen3"},
     {"qwen2_moe", "qwen2moe"},
     {"qwen3_moe", "qwen3moe"},
+    {"qwen3_moe", "qwen3vlmoe"},
     {"phi3", "phi3"},
     {"phi3_longrope", "phi3"},
     {"gemma2", "gemma2", false, true},

@@ -174,7 +174,7 @@ TEST(ModelConfigTest, EveryFamilyIsReadWithItsDefaults) {
       EXPECT_LT(layer.rope, static_cast<int32_t>(config.ropes.size()));
     }
   }
-  EXPECT_EQ(Families().size(), 32u);
+  EXPECT_EQ(Families().size(), 33u);
 }
 
 // As publishers write it: what the family's defaults say is left out.
@@ -394,7 +394,7 @@ std::vector<BadConfig> BadConfigs() {
        "glm4_moe, minimax_m2, phi4_multimodal, gemma3, gemma4, "
        "mistral3, "
        "qwen2_vl, "
-       "qwen2_5_vl, qwen3_vl. Such a model has layers of linear attention, which is not served; "
+       "qwen2_5_vl, qwen3_vl, qwen3_vl_moe. Such a model has layers of linear attention, which is not served; "
        "the nearest type is qwen3_moe",
        kUnimplemented},
       {"HeadsZero", {{"num_attention_heads", "0"}}, "num_attention_heads is 0; allowed: a whole"},
@@ -566,6 +566,13 @@ std::vector<BadConfig> BadConfigs() {
        {{"architectures", "[\"MistralForCausalLM\"]"},
         {"layer_types", "[\"full_attention\",\"full_attention\",\"full_attention\"]"}},
        "one sliding_window for all layers",
+       kUnimplemented},
+      {"ExpertsOfQwen3VlNotNormalised",
+       {{"architectures", "[\"Qwen3VLMoeForConditionalGeneration\"]"},
+        {"text_config", R"({"vocab_size": 9, "hidden_size": 8, "intermediate_size": 8,
+                            "num_hidden_layers": 1, "num_attention_heads": 1,
+                            "num_key_value_heads": 1, "norm_topk_prob": false})"}},
+       "text_config.norm_topk_prob is false; allowed: true",
        kUnimplemented},
       {"OlmoeClips", FamilyKeys("OlmoeForCausalLM", {{"clip_qkv", "8"}}), "clip_qkv is 8",
        kUnimplemented},
