@@ -52,7 +52,7 @@ struct OpTable {
   // running them together.
   absl::Status (*linears)(Stream&, std::span<const LinearParams>) = nullptr;
   absl::Status (*embed)(Stream&, const EmbedParams&) = nullptr;
-  absl::Status (*rms_norm)(Stream&, const RmsNormParams&) = nullptr;
+  absl::Status (*norm)(Stream&, const NormParams&) = nullptr;
   absl::Status (*gated_mul)(Stream&, const GatedMulParams&) = nullptr;
   absl::Status (*scale)(Stream&, const ScaleParams&) = nullptr;
   absl::Status (*soft_cap)(Stream&, const SoftCapParams&) = nullptr;

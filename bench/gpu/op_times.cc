@@ -336,7 +336,7 @@ class OpTimes {
     };
     for (int layer = 0; layer < options_.step_layers; ++layer) {
       for (int block = 0; block < 4; ++block) {
-        ANNULUS_RETURN_IF_ERROR(ops_.rms_norm(*stream_, {row, other.row(1), {1e-5f}, row, false}));
+        ANNULUS_RETURN_IF_ERROR(ops_.norm(*stream_, {row, other.row(1), {1e-5f}, row, false}));
         ANNULUS_RETURN_IF_ERROR(product(row, other.row_range(0, 1)));
       }
       ANNULUS_RETURN_IF_ERROR(Attend(sequence, item));

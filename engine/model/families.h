@@ -33,6 +33,7 @@ enum class BiasRule : uint8_t {
   kAttentionMlp,  // the same, and mlp_bias: gate, up and down
   kQueryKeyValue,
   kSwitched,        // qkv_bias: query, key and value
+  kSwitchedUse,     // use_qkv_bias: likewise
   kSeparateOutput,  // attention_bias: query, key and value; attention_out_bias: output; and
                     // mlp_bias
   kEverywhere,      // use_bias: all of them
@@ -61,6 +62,7 @@ enum class RopeRule : uint8_t {
   kScaledFull,   // the same, but of an older file's one setting sliding layers take the theta alone
   kNoLayers,     // no_rope_layers, no_rope_layer_interval
   kSlidingOnly,  // if sliding_window is set, layers that do not slide have no rope
+  kNeverFull,    // layers that do not slide have no rope; sliding_window must not be null
   kNamed,        // no rope unless position_embedding_type is "rope"
   kMrope,        // "mrope" means the default: the three positions of a text's token are the same
   kNtkAlpha,     // "dynamic" with `alpha` means a theta that grows by it once and for all
@@ -84,7 +86,8 @@ struct Family {
   int32_t head_dim = 0;          // 0: hidden_size / heads
   double theta = 10000;
   NormRule norm = {};
-  int64_t window = 0;  // 0: none
+  const char* epsilon = "rms_norm_eps";  // the key
+  int64_t window = 0;                    // 0: none
   bool attention_bias = false;
   bool tied = false;
 
@@ -106,7 +109,12 @@ struct Family {
                             // scaled as in Llama, and final_logit_softcapping is refused
   double score_cap = 0;     // gemma: default of attn_logit_softcapping; 0: the key is refused
   double logits_cap = 0;    // gemma: default of final_logit_softcapping
-  bool head_norm_switch = false;  // queries and keys are normed only if use_qk_norm is set
+  // Keys that must be true if queries and keys are normed, and if attention and the block read the
+  // same; null: the traits say it.
+  const char* head_norm_switch = nullptr;
+  const char* parallel_switch = nullptr;
+  bool plain_block = false;  // HasGate
+  double logit_scale = 0;    // default of logit_scale, a factor of logits; 0: the key is not read
   bool multipliers = false;  // embedding_multiplier, residual_multiplier, attention_multiplier and
                              // logits_scaling
 

@@ -61,6 +61,9 @@ class LayerLister {
   }
 
   void ListAttention() {
+    ANNULUS_CHECK(!config_.traits.parallel_blocks ||
+                  (Has(LayerNorm::kAttentionInput) && !Has(LayerNorm::kBlockInput) &&
+                   !Has(LayerNorm::kAttentionOutput) && !layer_.experts));
     Operations& list = graph_.attention;
     const LayerArray input =
         AddInput(LayerNorm::kAttentionInput, layer_.has_own_keys() ? kAll : kWanted, list);
@@ -88,8 +91,10 @@ class LayerLister {
   }
 
   void ListBlock() {
-    AddGated(AddInput(LayerNorm::kBlockInput, kSlices, graph_.block), kGate, kUp, kSlices,
-             graph_.block);
+    const LayerArray input = config_.traits.parallel_blocks
+                                 ? kNormed  // attention left its input there
+                                 : AddInput(LayerNorm::kBlockInput, kSlices, graph_.block);
+    AddGated(input, kGate, kUp, kSlices, graph_.block);
     AddToResidual(kGate, {nullptr, &GatedWeights::down, kResidual, kSlices},
                   LayerNorm::kBlockOutput, graph_.block);
   }
@@ -175,9 +180,14 @@ class LayerLister {
     if (rotates && !rotates_first) list.push_back({Kind::kRotate, array, array, rows});
   }
 
-  // gate = activation(gate(input), up(input)).
-  static void AddGated(LayerArray input, LayerArray gate, LayerArray up, LayerRows rows,
-                       Operations& list) {
+  // gate = activation(gate(input), up(input)), or activation(gate(input)).
+  void AddGated(LayerArray input, LayerArray gate, LayerArray up, LayerRows rows,
+                Operations& list) const {
+    if (!HasGate(config_)) {
+      list.push_back(Products(input, {{nullptr, &GatedWeights::gate, gate, rows}}));
+      list.push_back({Kind::kActivate, gate, gate, rows});
+      return;
+    }
     list.push_back(Products(input, {{nullptr, &GatedWeights::gate, gate, rows},
                                     {nullptr, &GatedWeights::up, up, rows}}));
     list.push_back({Kind::kActivate, up, gate, rows});

@@ -26,7 +26,7 @@ enum class LayerArray : uint8_t {
   kKey,           // [kv_heads * k_dim]
   kValue,         // [kv_heads * v_dim]
   kAttended,      // [heads * v_dim]
-  kGate,          // [intermediate] of the layer's gated block, or of one expert
+  kGate,          // [intermediate] of the layer's block, or of one expert
   kUp,            // like kGate
   kSharedGate,    // [shared_size]; of the block that layers with experts have beside them
   kSharedUp,      // like kSharedGate
@@ -76,12 +76,14 @@ struct Product {
 
 struct Operation {
   enum class Kind : uint8_t {
-    kNorm,      // output = RMS norm of the input; weights of one head norm each head by itself
+    kNorm,      // output = norm of the input, by ModelConfig::norm; heads by themselves where
+                // FamilyTraits says so
     kProducts,  // `products`, all of the same input
     kRotate,    // rotates by the layer's rope, in place: the input is the output
     kAttend,    // stores kKey and kValue in their pages, if the layer has its own; output =
                 // attention of kQuery
-    kActivate,  // output = activation(output, input); of kLayerInputs the layer's part
+    kActivate,  // output = activation(output, input), which are the same array if blocks have no
+                // gate; of kLayerInputs the layer's part
     kAddGated,  // output += sigmoid(kSharedLogit) * input
     kClear,     // output = 0
     kScale,     // output *= LayerWeights::host_scale

@@ -24,18 +24,24 @@ namespace {
 constexpr int64_t kMostHidden = 1 << 16;
 constexpr double kSmallestNormal = std::numeric_limits<float>::min();
 
-// The gated activation by the name that Transformers has for it.
+// The activation by the name that Transformers has for it.
 absl::Status ParseActivation(const JsonFields& fields, const Family& family, ModelConfig& config) {
+  constexpr char kTanh[] = "gelu_pytorch_tanh";
+  if (family.plain_block) {
+    ANNULUS_ASSIGN_OR_RETURN(const std::string name, fields.String("hidden_act", kTanh));
+    config.activation = Activation::kGeluTanhAlone;
+    return name == kTanh ? absl::OkStatus()
+                         : fields.Unsupported("hidden_act", "\"gelu_pytorch_tanh\"");
+  }
   const char* key =
       family.gemma && fields.Has("hidden_activation") ? "hidden_activation" : "hidden_act";
   const bool absent = family.gemma && key == std::string("hidden_act");
-  ANNULUS_ASSIGN_OR_RETURN(std::string name,
-                           fields.String(key, family.gemma ? "gelu_pytorch_tanh" : "silu"));
+  ANNULUS_ASSIGN_OR_RETURN(std::string name, fields.String(key, family.gemma ? kTanh : "silu"));
   // A Gemma file with `hidden_act` alone means the tanh form for any value, as in Transformers.
-  if (absent) name = "gelu_pytorch_tanh";
+  if (absent) name = kTanh;
   if (name == "silu" || name == "swish") {
     config.activation = Activation::kSilu;
-  } else if (name == "gelu_pytorch_tanh") {
+  } else if (name == kTanh) {
     config.activation = Activation::kGeluTanh;
   } else {
     return fields.Unsupported(key, "\"silu\" or \"gelu_pytorch_tanh\"");
@@ -96,7 +102,7 @@ absl::Status ParseSizes(const JsonFields& fields, const Family& family, ModelCon
                                                               kMostContext, family.context));
   config.norm = family.norm;
   ANNULUS_ASSIGN_OR_RETURN(const double epsilon,
-                           fields.Number("rms_norm_eps", kSmallestNormal, 1, config.norm.epsilon));
+                           fields.Number(family.epsilon, kSmallestNormal, 1, config.norm.epsilon));
   config.norm.epsilon = static_cast<float>(epsilon);
   return absl::OkStatus();
 }
@@ -141,9 +147,9 @@ absl::Status ParseBiases(const JsonFields& fields, const Family& family, ModelCo
     config.attention_bias = true;
     return absl::OkStatus();
   }
-  if (family.biases == BiasRule::kSwitched) {
-    ANNULUS_ASSIGN_OR_RETURN(config.attention_bias,
-                             fields.Boolean("qkv_bias", family.attention_bias));
+  if (family.biases == BiasRule::kSwitched || family.biases == BiasRule::kSwitchedUse) {
+    const char* key = family.biases == BiasRule::kSwitched ? "qkv_bias" : "use_qkv_bias";
+    ANNULUS_ASSIGN_OR_RETURN(config.attention_bias, fields.Boolean(key, family.attention_bias));
     return absl::OkStatus();
   }
   const bool everywhere = family.biases == BiasRule::kEverywhere;
@@ -192,12 +198,32 @@ absl::Status ParseGemma(const JsonFields& fields, const Family& family, ModelCon
   return both_ways ? fields.Unsupported("use_bidirectional_attention", "false") : absl::OkStatus();
 }
 
+// What a config.json may switch on of its family's traits.
+absl::Status ParseSwitches(const JsonFields& fields, const Family& family, ModelConfig& config) {
+  NormTable<absl::string_view>& norms = config.traits.norms;
+  if (family.head_norm_switch != nullptr) {
+    ANNULUS_ASSIGN_OR_RETURN(const bool normed, fields.Boolean(family.head_norm_switch, false));
+    if (!normed) norms[LayerNorm::kQuery] = norms[LayerNorm::kKey] = "";
+  }
+  if (family.parallel_switch != nullptr) {
+    ANNULUS_ASSIGN_OR_RETURN(config.traits.parallel_blocks,
+                             fields.Boolean(family.parallel_switch, false));
+    if (config.traits.parallel_blocks) norms[LayerNorm::kBlockInput] = "";
+  }
+  return absl::OkStatus();
+}
+
 // Granite multiplies what each block adds to the residual by m. Here the residual is kept divided
 // by m instead: blocks then add as they are, and norms give the same if their epsilon is divided by
 // m * m.
 absl::Status ParseMultipliers(const JsonFields& fields, const Family& family, ModelConfig& config) {
-  if (!family.multipliers) return absl::OkStatus();
   constexpr double kLeast = 1e-4, kMost = 1e4;
+  if (family.logit_scale > 0) {
+    ANNULUS_ASSIGN_OR_RETURN(const double scale,
+                             fields.Number("logit_scale", kLeast, kMost, family.logit_scale));
+    config.logits_scale = static_cast<float>(scale);
+  }
+  if (!family.multipliers) return absl::OkStatus();
   const auto read = [&](const char* key) { return fields.Number(key, kLeast, kMost, 1); };
   ANNULUS_ASSIGN_OR_RETURN(const double embedding, read("embedding_multiplier"));
   ANNULUS_ASSIGN_OR_RETURN(const double residual, read("residual_multiplier"));
@@ -302,6 +328,8 @@ int32_t BlockSize(const ModelConfig& config, const LayerConfig& layer) {
   return layer.experts ? config.experts.shared_size : config.intermediate_size;
 }
 
+bool HasGate(const ModelConfig& config) { return config.activation != Activation::kGeluTanhAlone; }
+
 int LastLayerWithKeys(const ModelConfig& config) {
   auto layer = static_cast<int>(config.layers.size()) - 1;
   while (layer > 0 && !config.layers[static_cast<size_t>(layer)].has_own_keys()) --layer;
@@ -340,12 +368,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::strin
   config.architecture = std::string(found.architecture);
   config.model_type = std::string(family->model_type);
   config.traits = family->traits;
-  if (family->head_norm_switch) {
-    ANNULUS_ASSIGN_OR_RETURN(const bool normed, fields.Boolean("use_qk_norm", false));
-    if (!normed) {
-      config.traits.norms[LayerNorm::kQuery] = config.traits.norms[LayerNorm::kKey] = "";
-    }
-  }
+  ANNULUS_RETURN_IF_ERROR(ParseSwitches(fields, *family, config));
   ANNULUS_RETURN_IF_ERROR(ParseActivation(fields, *family, config));
   ANNULUS_RETURN_IF_ERROR(
       ParseQuantization(Place("quantization_config", fields, whole), *family, config));

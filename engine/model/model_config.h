@@ -95,7 +95,7 @@ struct TensorLayout {
   bool fused_heads = false;  // qkv_proj holds query, key and value, one after the other
   bool fused_block = false;  // `gate_up` holds gate and up, one after the other
   absl::string_view block = "mlp.";
-  absl::string_view gate_up = "gate_up_proj";
+  absl::string_view gate_up = "gate_up_proj";  // also a plain block's one projection (HasGate)
   absl::string_view down = "down_proj";
   // Rope turns neighbouring rows of a head, not rows that are half of the rotated ones apart.
   bool rope_pairs_neighbours = false;
@@ -106,14 +106,23 @@ struct TensorLayout {
   absl::string_view shared = "";  // the block beside the experts; its gate has "_gate" behind
 };
 
+// How queries and keys are normed, in families that do.
+enum class HeadNorms : uint8_t {
+  kEach,        // head by head, with one weight of [k_dim]
+  kOwnWeights,  // head by head, each with its own of [heads, k_dim] or [kv_heads, k_dim]
+  kTogether,    // all heads of a row, with one of [heads * k_dim] or [kv_heads * k_dim]
+};
+
 // What all models of a family have in common, so that config.json does not say it. A row of the
 // families' table sets it, and LayerGraphs and the list of tensors follow it.
 struct FamilyTraits {
   // How a layer's tensors name the norms that it has, without ".weight"; "": there is none.
   NormTable<absl::string_view> norms = {{"input_layernorm", "post_attention_layernorm"}};
-  // Queries and keys are normed head by head, with one weight of [k_dim]; otherwise all heads of a
-  // row together, with one of [heads * k_dim] or [kv_heads * k_dim].
-  bool norms_each_head = true;
+  HeadNorms head_norms = HeadNorms::kEach;
+  bool norm_biases = false;  // of all norms but those of queries and keys
+  // The block reads what attention reads, and both are added to the residual. Needs a norm of
+  // attention's input, and none of the block's or of either's output.
+  bool parallel_blocks = false;
   bool norms_after_rope = false;  // those of queries and keys
   bool norms_values = false;      // values are normed head by head, without a weight
   bool sinks = false;             // every head has a learned sink
@@ -127,6 +136,7 @@ struct FamilyTraits {
 //   value(..))))
 //              x += post(down(activation(gate(pre(x)), up(pre(x)))))     or a mixture of such
 //              blocks
+//              (of parallel blocks the pre(x) of attention)
 //              x += post(output(activation(gate(x)) * input)), if layers have inputs
 //   logits = soft_cap(head(norm(x)))
 //   input of a layer = (norm(projection(embedding)) + second embedding[id] * sqrt(size)) / sqrt(2)
@@ -204,6 +214,10 @@ int32_t BlockSize(const ModelConfig& config, const LayerConfig& layer);
 // The last layer that has keys of its own. From it on only rows whose logits are wanted pass: no
 // later step attends what the others would give. Requires a layer.
 int LastLayerWithKeys(const ModelConfig& config);
+
+// Whether blocks have a gate: down(activation(gate(x), up(x))). Otherwise they are
+// down(activation(gate(x))), and their one wide projection is LayerWeights' gate.
+bool HasGate(const ModelConfig& config);
 
 // Gives all layers the same shape of attention.
 void SetAttention(ModelConfig& config, const AttentionShape& shape);

@@ -25,9 +25,7 @@ OpTable SimdOps(const char* name) {
   ops.embed = [](Stream& s, const EmbedParams& p) {
     return cpu::Embed(AsCpuStream(s), p, cpu::Bf16Order::kSingle);
   };
-  ops.rms_norm = [](Stream& s, const RmsNormParams& p) {
-    return cpu::RmsNorm(kIsa(), AsCpuStream(s), p);
-  };
+  ops.norm = [](Stream& s, const NormParams& p) { return cpu::Norm(kIsa(), AsCpuStream(s), p); };
   ops.gated_mul = [](Stream& s, const GatedMulParams& p) {
     return cpu::GatedMul(kIsa(), AsCpuStream(s), p);
   };

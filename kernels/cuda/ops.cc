@@ -54,10 +54,10 @@ size_t KvPageBytes(const KvPageShape& shape) {
   return static_cast<size_t>((bytes + 63) / 64 * 64);
 }
 
-absl::Status RmsNorm(Stream& stream, const RmsNormParams& params) {
-  CheckRmsNorm(params);
+absl::Status Norm(Stream& stream, const NormParams& params) {
+  CheckNorm(params);
   ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
-  return StatusOf(LaunchRmsNorm(own->handle(), params), "rms_norm");
+  return StatusOf(LaunchNorm(own->handle(), params), "norm");
 }
 
 absl::Status GatedMul(Stream& stream, const GatedMulParams& params) {
@@ -168,7 +168,7 @@ OpTable Ops() {
   ops.linear = Linear;
   ops.linears = Linears;
   ops.embed = Embed;
-  ops.rms_norm = RmsNorm;
+  ops.norm = Norm;
   ops.gated_mul = GatedMul;
   ops.scale = Scale;
   ops.soft_cap = SoftCap;

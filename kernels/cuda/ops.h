@@ -39,7 +39,7 @@ absl::Status Linears(Stream& stream, std::span<const LinearParams> parts);
 absl::Status InvariantLinear(Stream& stream, const LinearParams& params);
 absl::Status InvariantLinears(Stream& stream, std::span<const LinearParams> parts);
 absl::Status Embed(Stream& stream, const EmbedParams& params);
-absl::Status RmsNorm(Stream& stream, const RmsNormParams& params);
+absl::Status Norm(Stream& stream, const NormParams& params);
 absl::Status GatedMul(Stream& stream, const GatedMulParams& params);
 absl::Status Scale(Stream& stream, const ScaleParams& params);
 absl::Status SoftCap(Stream& stream, const SoftCapParams& params);

@@ -108,9 +108,10 @@ void CheckEmbed(const EmbedParams& params) {
   }
 }
 
-void CheckRmsNorm(const RmsNormParams& params) {
-  CheckView(params.input, params.output.rows, params.output.cols, "rms_norm input");
+void CheckNorm(const NormParams& params) {
+  CheckView(params.input, params.output.rows, params.output.cols, "norm input");
   ANNULUS_CHECK(params.weight != nullptr);
+  ANNULUS_CHECK(params.weight_rows >= 1);
   ANNULUS_CHECK(!params.accumulate || params.input.data != params.output.data);
 }
 

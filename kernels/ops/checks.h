@@ -22,7 +22,7 @@ inline constexpr int kMaxHeadDim = 1024;
 void CheckLinear(const LinearParams& params);
 void CheckLinears(std::span<const LinearParams> parts);
 void CheckEmbed(const EmbedParams& params);
-void CheckRmsNorm(const RmsNormParams& params);
+void CheckNorm(const NormParams& params);
 void CheckGatedMul(const GatedMulParams& params);
 void CheckSoftCap(const SoftCapParams& params);
 void CheckRopeTable(const RopeTableParams& params);

@@ -9,16 +9,23 @@
 
 namespace annulus {
 
-// output[r, i] = input[r, i] * weight[i] / sqrt(mean_i(input[r, i]^2) + norm.epsilon) (Zhang and
-// Sennrich 2019). With `accumulate` the result is added to the output: some models normalise what a
-// block computes before they add it to the residual stream. Input and output may be the same memory
-// unless `accumulate`. The order in which a row is summed depends only on `cols`.
-struct RmsNormParams {
+// output[r, i] = x[r, i] * weight[r % weight_rows, i] / sqrt(mean_i(x[r, i]^2) + norm.epsilon) +
+// bias[i] (Zhang and Sennrich 2019), where x is the input or, if norm.centred, the input minus the
+// mean of its row. With `accumulate` the result is added to the output: some models normalise what
+// a block computes before they add it to the residual stream. Input and output may be the same
+// memory unless `accumulate`. The order in which a row is summed depends only on `cols`.
+struct NormParams {
   ConstMatrixView input;          // [rows, cols]
-  const float* weight = nullptr;  // [cols]
+  const float* weight = nullptr;  // [weight_rows, cols]
   NormRule norm;
   MatrixView output;  // [rows, cols]
   bool accumulate = false;
+  const float* bias = nullptr;  // [cols], or null: 0
+  int64_t weight_rows = 1;      // >= 1; more where heads, which are rows here, have their own
+
+  constexpr const float* weight_of(int64_t row) const {
+    return weight_rows == 1 ? weight : weight + row % weight_rows * output.cols;
+  }
 };
 
 // Activation of a gated block (Shazeer 2020) with gate g and value u.
@@ -26,8 +33,10 @@ enum class Activation : uint8_t {
   kSilu,           // g / (1 + exp(-g)) * u
   kGeluTanh,       // g / (1 + exp(-2 t)) * u, t = sqrt(2 / pi) * (g + 0.044715 g^3): the tanh form
   kClampedSwiglu,  // g' / (1 + exp(-alpha g')) * (u' + 1), g' = min(g, limit), |u'| <= limit
+  kGeluTanhAlone,  // g / (1 + exp(-2 t)), t as above: of a block without a gate, where u is not
+                   // used
 };
-inline constexpr int kActivations = 3;
+inline constexpr int kActivations = 4;
 
 // output[r, i] = activation(gate[r, i], up[r, i]). The output may be the same memory as gate or up.
 struct GatedMulParams {

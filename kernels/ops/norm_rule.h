@@ -8,6 +8,7 @@ namespace annulus {
 // field here, the rows that set it, and the kernel of each table.
 struct NormRule {
   float epsilon = 1e-6f;  // >= 0, added to the mean of squares
+  bool centred = false;   // subtracts the mean of a row first: the layer norm of Ba et al. 2016
 };
 
 }  // namespace annulus

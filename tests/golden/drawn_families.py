@@ -335,10 +335,47 @@ def gpt_oss(rng):
         sliding_window=window(rng), layer_types=kinds_of(rng, given["num_hidden_layers"]))
 
 
+def centred(rng, even=2, **rest):
+    """Sizes of families that have no rms_norm_eps and no head_dim."""
+    given = {**sizes(rng, own_head_dim=False, even=even), **rest}
+    epsilon = given.pop("rms_norm_eps")
+    return given, epsilon
+
+
+def cohere(rng):
+    given, epsilon = centred(rng)
+    return transformers.CohereForCausalLM, transformers.CohereConfig(
+        **given, **rope(rng), layer_norm_eps=epsilon, attention_bias=rng.random() < 0.3,
+        use_qk_norm=rng.random() < 0.5, **some(rng, logit_scale=rng.choice([0.25, 1.0, 2.0])))
+
+
+def cohere2(rng):
+    given, epsilon = centred(rng)
+    return transformers.Cohere2ForCausalLM, transformers.Cohere2Config(
+        **given, **rope(rng), layer_norm_eps=epsilon, attention_bias=rng.random() < 0.3,
+        sliding_window=window(rng), layer_types=kinds_of(rng, given["num_hidden_layers"]),
+        **some(rng, logit_scale=rng.choice([0.25, 1.0, 2.0])))
+
+
+def stablelm(rng):
+    given, epsilon = centred(rng, even=8)
+    return transformers.StableLmForCausalLM, transformers.StableLmConfig(
+        **given, **rope(rng, ["default"], partial_rotary_factor=rng.choice([0.25, 0.5, 1.0])),
+        layer_norm_eps=epsilon, use_qkv_bias=rng.random() < 0.5, qk_layernorm=rng.random() < 0.4,
+        use_parallel_residual=rng.random() < 0.4)
+
+
+def starcoder2(rng):
+    given, epsilon = centred(rng)
+    return transformers.Starcoder2ForCausalLM, transformers.Starcoder2Config(
+        **given, **rope(rng), norm_epsilon=epsilon, use_bias=rng.random() < 0.6,
+        sliding_window=rng.choice([None, window(rng)]))
+
+
 FAMILIES = {family.__name__: family for family in (
     llama, mistral, ministral3, qwen2, qwen3, phi3, gemma, gemma2, gemma3, gemma4, smollm3, olmo2, olmo3,
     exaone4, seed_oss, granite, granite4, hunyuan, ernie4_5, glm, glm4, mixtral, olmoe, qwen2_moe, qwen3_moe,
-    glm4_moe, minimax_m2, gpt_oss)}
+    glm4_moe, minimax_m2, gpt_oss, cohere, cohere2, stablelm, starcoder2)}
 # Their embeddings are scaled by the float32 root of hidden_size in Transformers, whatever is stored.
 FLOAT32_ONLY = ("gemma", "gemma2")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

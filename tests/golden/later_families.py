@@ -13,17 +13,10 @@ from transformers import (Ernie4_5Config, Ernie4_5ForCausalLM, Exaone4Config, Ex
                           Qwen2VLForConditionalGeneration, Qwen3VLConfig,
                           Qwen3VLForConditionalGeneration, SeedOssConfig, SeedOssForCausalLM)
 
-from recipe import older_style, rope, rounded, sizes, write
+from recipe import loud, older_style, rope, rounded, sizes, write
 
 NO_TOKENS = dict(bos_token_id=1, eos_token_id=2, pad_token_id=None)
 BF16 = torch.bfloat16
-
-
-def loud(model, factor):
-    """Blocks add as much to the residual as the embedding, or a tied head repeats its token."""
-    for key, parameter in model.named_parameters():
-        if key.endswith(("o_proj.weight", "down_proj.weight")):
-            parameter.data.mul_(factor)
 
 
 def qwen3_vl(name):

@@ -15,6 +15,7 @@ import torch
 from transformers import (LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM,
                           Qwen2Config, Qwen2ForCausalLM)
 
+import centred_families
 import expert_families
 import families
 import frequencies
@@ -94,6 +95,7 @@ RECIPES.update(families.RECIPES)
 RECIPES.update(later_families.RECIPES)
 RECIPES.update(expert_families.RECIPES)
 RECIPES.update(gemma4_families.RECIPES)
+RECIPES.update(centred_families.RECIPES)
 RECIPES["rope_frequencies.json"] = frequencies.write_frequencies
 
 

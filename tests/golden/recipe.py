@@ -51,7 +51,7 @@ def spread(name, shape, model_type):
         return 0.0, 0.3 / shape[-1] ** 0.5  # of the residual, which is not normed
     if gemma and name == "model.norm.weight":
         return 3.0, 0.2  # its embeddings are small, because they are scaled up and are the head, too
-    if name.endswith(("q_norm.weight", "k_norm.weight")):
+    if name.endswith(("q_norm.weight", "k_norm.weight")) or "_layernorm.norms." in name:
         return around_one + 0.5, 0.3
     if name.endswith("norm.weight"):
         return around_one, 0.2
@@ -79,6 +79,13 @@ def randomize(model, seed):
             scale.copy_(0.6 + 0.3 * torch.rand(1, generator=generator))
     for bias in choice_biases(model):
         bias.copy_((0.2 * torch.randn(bias.shape, generator=generator)).to(torch.bfloat16).float())
+
+
+def loud(model, factor):
+    """Blocks add as much to the residual as the embedding, or a tied head repeats its token."""
+    for key, parameter in model.named_parameters():
+        if key.endswith(("o_proj.weight", "down_proj.weight", "c_proj.weight")):
+            parameter.data.mul_(factor)
 
 
 def choice_biases(model):

@@ -46,7 +46,11 @@ inline std::vector<std::string> GoldenNames() {
                            "glm4_moe",      "glm4_moe_air",
                            "minimax_m2",    "minimax_m2_whole",
                            "gemma4",        "gemma4_moe",
-                           "qwen3_vl_moe",  "qwen3_vl_moe_turned"}) {
+                           "qwen3_vl_moe",  "qwen3_vl_moe_turned",
+                           "cohere",        "cohere_head_norms",
+                           "cohere2",       "cohere2_untied",
+                           "stablelm",      "stablelm_parallel",
+                           "starcoder2",    "starcoder2_plain"}) {
     names.emplace_back(name);
   }
   return names;

@@ -298,7 +298,12 @@ absl::Status ParseWindows(const JsonFields& fields, const Family& family, ModelC
       if (sliding[i]) config.layers[i].window = static_cast<int32_t>(window);
     }
   }
-  if (family.rope == RopeRule::kSlidingOnly && window > 0) {
+  const bool never_full = family.rope == RopeRule::kNeverFull;
+  if (never_full && window == 0) {
+    return fields.Invalid("sliding_window",
+                          absl::StrCat("a whole number from 1 to ", kMostContext));
+  }
+  if (never_full || (family.rope == RopeRule::kSlidingOnly && window > 0)) {
     for (LayerConfig& layer : config.layers) {
       if (layer.window == 0) layer.rope = kNoRope;
     }

@@ -32,6 +32,8 @@ class SlotLister {
     slots_.vectors.push_back(
         {{name + ".weight", {size}, size}, &target, config_.unit_offset_norms});
   }
+  void AddHeadNorms(const std::string& name, const LayerConfig& layer, int64_t heads,
+                    DeviceVector& target);
   void AddLinear(const std::string& name, int64_t out, int64_t in, bool bias, LinearWeights& target,
                  HeadOrder heads = {}) {
     AddPart(name, out, out, 0, in, bias, target, heads);
@@ -64,9 +66,9 @@ class SlotLister {
 void SlotLister::AddNorms(const std::string& prefix, const LayerConfig& config,
                           LayerWeights& layer) {
   const AttentionShape& shape = config.attention;
-  const bool each = config_.traits.norms_each_head;
-  const int64_t query = each ? shape.k_dim : shape.query_columns();
-  const int64_t key = each ? shape.k_dim : shape.key_columns();
+  const bool together = config_.traits.head_norms == HeadNorms::kTogether;
+  const int64_t query = together ? shape.query_columns() : shape.k_dim;
+  const int64_t key = together ? shape.key_columns() : shape.k_dim;
   for (size_t i = 0; i < kLayerNorms; ++i) {
     const auto norm = static_cast<LayerNorm>(i);
     const absl::string_view name = config_.traits.norms[norm];
@@ -77,11 +79,35 @@ void SlotLister::AddNorms(const std::string& prefix, const LayerConfig& config,
       slots_.vectors.push_back({{whole, {hidden_}, hidden_}, &layer.norms[norm], false, factor});
       continue;
     }
+    const bool of_heads = norm == LayerNorm::kQuery || norm == LayerNorm::kKey;
+    if (of_heads && config_.traits.head_norms == HeadNorms::kOwnWeights) {
+      AddHeadNorms(whole, config, norm == LayerNorm::kQuery ? shape.heads : shape.kv_heads,
+                   layer.norms[norm]);
+      continue;
+    }
     AddNorm(whole,
             norm == LayerNorm::kQuery ? query
             : norm == LayerNorm::kKey ? key
                                       : hidden_,
             layer.norms[norm]);
+    if (config_.traits.norm_biases && !of_heads) {
+      AddVector({whole + ".bias", {hidden_}, hidden_}, layer.norm_biases[norm]);
+    }
+  }
+}
+
+// Each head with a weight of its own, in the order of the head's rows.
+void SlotLister::AddHeadNorms(const std::string& name, const LayerConfig& layer, int64_t heads,
+                              DeviceVector& target) {
+  const int64_t size = layer.attention.k_dim;
+  const HeadOrder order = OrderOfHeads(layer);
+  for (int64_t head = 0; head < heads; ++head) {
+    if (names_.head_norms_apart) {
+      AddVector({absl::StrCat(name, ".norms.", head, ".weight"), {size}, size, 0, 0, 1, order},
+                target);
+    } else {
+      AddVector({name + ".weight", {heads, size}, size, head, 0, 1, order}, target);
+    }
   }
 }
 
@@ -128,6 +154,8 @@ void SlotLister::AddMlp(const std::string& prefix, const LayerConfig& config, La
     const std::string fused = absl::StrCat(prefix, layout.gate_up);
     AddPart(fused, 2 * size, size, 0, hidden_, bias, layer.mlp.gate);
     AddPart(fused, 2 * size, size, size, hidden_, bias, layer.mlp.up);
+  } else if (!HasGate(config_)) {
+    AddLinear(absl::StrCat(prefix, layout.gate_up), size, hidden_, bias, layer.mlp.gate);
   } else {
     AddLinear(prefix + "gate_proj", size, hidden_, bias, layer.mlp.gate);
     AddLinear(prefix + "up_proj", size, hidden_, bias, layer.mlp.up);
@@ -290,6 +318,9 @@ WeightSlots SlotLister::List() {
   }
   AddInputs();
   AddNorm(names_.model + "norm", hidden_, weights_.final_norm);
+  if (config_.traits.norm_biases) {
+    AddVector({names_.model + "norm.bias", {hidden_}, hidden_}, weights_.final_norm_bias);
+  }
   if (!names_.tied) {
     AddMatrix(vocabulary(names_.head), weights_.separate_head.emplace());
   }
@@ -375,6 +406,8 @@ absl::StatusOr<TensorNames> NamesIn(const ModelConfig& config, const TensorSourc
     }
     names.experts_apart = source.Has(prefix + "layers.0.experts.0.down_proj.weight");
     names.experts_in_out = ExpertsAreInOut(config, source, prefix);
+    names.head_norms_apart = source.Has(absl::StrCat(
+        prefix, "layers.0.", config.traits.norms[LayerNorm::kQuery], ".norms.0.weight"));
     if (names.adapters &&
         source.Has(absl::StrCat(prefix, "layers.0.self_attn.o_proj", kInfix, ".weight"))) {
       names.infix = kInfix;

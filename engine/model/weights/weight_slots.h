@@ -20,6 +20,7 @@ struct MatrixSlot {
   // the same dtype. Absent: none.
   std::optional<size_t> listed_with;
 };
+// Slots with the same target are parts of one vector; they stand side by side, in its order.
 struct VectorSlot {
   StoredVector stored;
   DeviceVector* target;
@@ -43,6 +44,9 @@ struct TensorNames {
   // Of ExpertTensors::kHalves: [experts, in, out], as Transformers 4.57 wrote them and publishers
   // have them; from 5.0 on it writes [experts, out, in].
   bool experts_in_out = false;
+  // Norms of heads with weights of their own have a tensor each, as StableLM's publishers store
+  // them; otherwise one has all, [heads, k_dim].
+  bool head_norms_apart = false;
   // Between a projection's name and ".weight", if its adapters stand beside it.
   std::string infix = {};
   std::vector<std::string> guessing = {};  // of ModelConfig::guessing_layers

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -130,12 +131,21 @@ absl::StatusOr<DeviceVector> Upload(const std::vector<float>& values, Backend& b
   return DeviceVector(std::move(storage), static_cast<int64_t>(values.size()));
 }
 
-absl::Status LoadVector(const VectorSlot& slot, const MatrixReader& reader, Backend& backend,
-                        Stream& stream) {
-  ANNULUS_ASSIGN_OR_RETURN(std::vector<float> values, reader.Read(slot.stored));
-  ANNULUS_RETURN_IF_ERROR(CheckFinite(slot.stored.name, values));
-  for (float& value : values) value = value * slot.factor + (slot.unit_offset ? 1.0f : 0.0f);
-  ANNULUS_ASSIGN_OR_RETURN(*slot.target, Upload(values, backend, stream));
+// Parts of one vector stand side by side in the list.
+absl::Status LoadVectors(std::span<const VectorSlot> slots, const MatrixReader& reader,
+                         Backend& backend, Stream& stream) {
+  std::vector<float> whole;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const VectorSlot& slot = slots[i];
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<float> values, reader.Read(slot.stored));
+    ANNULUS_RETURN_IF_ERROR(CheckFinite(slot.stored.name, values));
+    for (const float value : values) {
+      whole.push_back(value * slot.factor + (slot.unit_offset ? 1.0f : 0.0f));
+    }
+    if (i + 1 < slots.size() && slots[i + 1].target == slot.target) continue;
+    ANNULUS_ASSIGN_OR_RETURN(*slot.target, Upload(whole, backend, stream));
+    whole.clear();
+  }
   return absl::OkStatus();
 }
 
@@ -264,9 +274,7 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const Tensor
   ANNULUS_RETURN_IF_ERROR(LoadMatrices(
       matrices, [&] { return MakeReader(config, source); }, backend, ops, weights.error));
   ANNULUS_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, backend.CreateStream(1));
-  for (const VectorSlot& slot : places.slots.vectors) {
-    ANNULUS_RETURN_IF_ERROR(LoadVector(slot, reader, backend, *stream));
-  }
+  ANNULUS_RETURN_IF_ERROR(LoadVectors(places.slots.vectors, reader, backend, *stream));
   for (LayerWeights& layer : weights.layers) {
     ANNULUS_ASSIGN_OR_RETURN(const size_t bytes, ListLayer(layer.experts, backend, *stream));
     weights.bytes += bytes;
@@ -300,7 +308,7 @@ absl::StatusOr<ModelWeights> ShapeWeights(const ModelConfig& config, const Tenso
     weights.bytes += *bytes;
   }
   for (const VectorSlot& slot : places.slots.vectors) {
-    *slot.target = DeviceVector({}, slot.stored.size);
+    *slot.target = DeviceVector({}, slot.target->size() + slot.stored.size);
   }
   if (const int64_t most = MostOnes(config); most > 0) {
     weights.ones = DeviceVector({}, most);

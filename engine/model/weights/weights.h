@@ -42,7 +42,7 @@ struct LinearWeights {
   DeviceVector bias;    // [out] or empty
 };
 
-// A gated block: down(activation(gate(x), up(x))).
+// A gated block: down(activation(gate(x), up(x))); without a gate `up` is empty (see HasGate).
 struct GatedWeights {
   LinearWeights gate;  // [intermediate, hidden]
   LinearWeights up;    // [intermediate, hidden]
@@ -58,18 +58,19 @@ struct ExpertsWeights {
 // The weights of one layer; members that the configuration does not have are empty. Norms hold the
 // factor itself: 1 + w for families whose checkpoints store w.
 struct LayerWeights {
-  NormTable<DeviceVector> norms;  // [hidden], of queries and keys as FamilyTraits says
-  LinearWeights query;            // [heads * head_dim, hidden]
-  LinearWeights key;              // [kv_heads * head_dim, hidden]
-  LinearWeights value;            // [kv_heads * head_dim, hidden]
-  DeviceVector sinks;             // [heads]
-  std::vector<float> host_sinks;  // the same, for the host
-  LinearWeights output;           // [hidden, heads * head_dim]
-  GatedWeights mlp;               // of layers without experts; of others, the shared block
-  LinearWeights shared_gate;      // [1, hidden]
-  LinearWeights router;           // [experts, hidden]
-  DeviceVector choice_bias;       // [experts]
-  DeviceVector expert_factors;    // [experts]
+  NormTable<DeviceVector> norms;        // [hidden], of queries and keys as FamilyTraits says
+  NormTable<DeviceVector> norm_biases;  // [hidden] or empty
+  LinearWeights query;                  // [heads * head_dim, hidden]
+  LinearWeights key;                    // [kv_heads * head_dim, hidden]
+  LinearWeights value;                  // [kv_heads * head_dim, hidden]
+  DeviceVector sinks;                   // [heads]
+  std::vector<float> host_sinks;        // the same, for the host
+  LinearWeights output;                 // [hidden, heads * head_dim]
+  GatedWeights mlp;                     // of layers without experts; of others, the shared block
+  LinearWeights shared_gate;            // [1, hidden]
+  LinearWeights router;                 // [experts, hidden]
+  DeviceVector choice_bias;             // [experts]
+  DeviceVector expert_factors;          // [experts]
   ExpertsWeights experts;
   LinearWeights input_gate;        // [layer_input_size, hidden]
   LinearWeights input_projection;  // [hidden, layer_input_size]
@@ -82,6 +83,7 @@ struct ModelWeights {
   PackedMatrix embedding;                     // [vocabulary, hidden]
   std::optional<PackedMatrix> separate_head;  // [vocabulary, hidden]; absent when tied
   DeviceVector final_norm;                    // [hidden]
+  DeviceVector final_norm_bias;               // [hidden] or empty
   // Of layers that have inputs: see ModelConfig. The norm is multiplied by 1 / sqrt(2).
   PackedMatrix layer_embedding;        // [layer_input_vocabulary, layers * layer_input_size]
   LinearWeights layer_projection;      // [layers * layer_input_size, hidden]

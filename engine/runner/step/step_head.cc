@@ -83,9 +83,10 @@ absl::Status StepHead::ComputeLogits(std::span<const Row> rows) {
     } while (end < count && rows[end].row == rows[end - 1].row + 1);
     const MatrixView residual =
         buffers_.Rows(LayerArray::kResidual, rows[first].row, end - first, hidden);
-    ANNULUS_RETURN_IF_ERROR(state_.ops().rms_norm(
+    ANNULUS_RETURN_IF_ERROR(state_.ops().norm(
         state_.stream(),
-        {residual, weights.final_norm.data(), config.norm, normed.row_range(first, end - first)}));
+        {residual, weights.final_norm.data(), config.norm, normed.row_range(first, end - first),
+         false, weights.final_norm_bias.data()}));
   }
   const MatrixView logits = Logits(0, rows.size());
   ANNULUS_RETURN_IF_ERROR(

@@ -44,8 +44,8 @@ absl::Status StepLayers::FillInputs(int64_t first, int64_t rows) {
   const auto in_parts = [&](const MatrixView& view) -> MatrixView {
     return {view.data, rows * model().layers(), size, size};
   };
-  return ops().rms_norm(stream(), {in_parts(projected), weights.layer_projection_norm.data(), rule,
-                                   in_parts(made), true});
+  return ops().norm(stream(), {in_parts(projected), weights.layer_projection_norm.data(), rule,
+                               in_parts(made), true});
 }
 
 }  // namespace annulus

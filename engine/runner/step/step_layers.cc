@@ -172,13 +172,19 @@ absl::Status StepLayers::Norm(const Operation& operation, const Pass& pass) {
   const bool values = operation.norm == LayerNorm::kValue;
   const DeviceVector& weight =
       values ? state_.weights().ones : weights(pass.layer).norms[operation.norm];
-  const int64_t size = values ? model().attention(pass.layer).v_dim : weight.size();
+  const bool own_weights =
+      (operation.norm == LayerNorm::kQuery || operation.norm == LayerNorm::kKey) &&
+      model().config.traits.head_norms == HeadNorms::kOwnWeights;
+  const AttentionShape& shape = model().attention(pass.layer);
+  const int64_t size = values ? shape.v_dim : own_weights ? shape.k_dim : weight.size();
   const auto in_parts = [&](LayerArray array) -> MatrixView {
     const MatrixView view = View(array, rows, pass);
     return {view.data, rows * view.cols / size, size, size};
   };
-  return ops().rms_norm(stream(), {in_parts(operation.input), weight.data(), model().config.norm,
-                                   in_parts(operation.output), operation.accumulate});
+  return ops().norm(stream(), {in_parts(operation.input), weight.data(), model().config.norm,
+                               in_parts(operation.output), operation.accumulate,
+                               weights(pass.layer).norm_biases[operation.norm].data(),
+                               own_weights ? weight.size() / size : 1});
 }
 
 absl::Status StepLayers::Multiply(const Operation& operation, const Pass& pass) {

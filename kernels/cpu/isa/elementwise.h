@@ -25,19 +25,51 @@ inline void ForEachVector(int64_t count, const Step& step) {
   }
 }
 
+// The sum of a row.
 template <class V>
-void RmsNormRow(const float* input, const float* weight, NormRule norm, float* output, int64_t cols,
-                bool accumulate) {
+float SumOfRow(const float* input, int64_t cols) {
+  typename V::Float sum = V::Zero();
+  ForEachVector<V>(cols, [&](auto load, auto) { sum = V::Add(load(input), sum); });
+  return V::Sum(sum);
+}
+
+template <class V>
+float SumOfSquares(const float* input, int64_t cols) {
   typename V::Float squares = V::Zero();
   ForEachVector<V>(cols, [&](auto load, auto) {
     const typename V::Float x = load(input);
     squares = V::MulAdd(x, x, squares);
   });
-  const float mean = V::Sum(squares) / static_cast<float>(cols);
-  const typename V::Float inverse = V::Set(1 / __builtin_sqrtf(mean + norm.epsilon));
-  ForEachVector<V>(cols, [&](auto load, auto store) {
-    const typename V::Float value = V::Mul(V::Mul(load(input), inverse), load(weight));
-    store(output, accumulate ? V::Add(load(output), value) : value);
+  return V::Sum(squares);
+}
+
+// The sum of squared distances from `mean`. What is left behind the last whole vector is added one
+// by one: lanes that load nothing hold 0, which is as far from the mean as any other number.
+template <class V>
+float SumOfDistances(const float* input, float mean, int64_t cols) {
+  typename V::Float squares = V::Zero();
+  int64_t i = 0;
+  for (; i + V::kLanes <= cols; i += V::kLanes) {
+    const typename V::Float x = V::Sub(V::Load(input + i), V::Set(mean));
+    squares = V::MulAdd(x, x, squares);
+  }
+  float rest = 0;
+  for (; i < cols; ++i) rest += (input[i] - mean) * (input[i] - mean);
+  return V::Sum(squares) + rest;
+}
+
+template <class V>
+void NormRow(const NormedRow& row) {
+  const auto count = static_cast<float>(row.cols);
+  const float mean = row.norm.centred ? SumOfRow<V>(row.input, row.cols) / count : 0;
+  const float squares = row.norm.centred ? SumOfDistances<V>(row.input, mean, row.cols)
+                                         : SumOfSquares<V>(row.input, row.cols);
+  const typename V::Float inverse = V::Set(1 / __builtin_sqrtf(squares / count + row.norm.epsilon));
+  ForEachVector<V>(row.cols, [&](auto load, auto store) {
+    const typename V::Float x = V::Sub(load(row.input), V::Set(mean));
+    typename V::Float value = V::Mul(V::Mul(x, inverse), load(row.weight));
+    if (row.bias != nullptr) value = V::Add(value, load(row.bias));
+    store(row.output, row.accumulate ? V::Add(load(row.output), value) : value);
   });
 }
 
@@ -55,16 +87,24 @@ void SiluMulRow(const float* gate, const float* up, float* output, int64_t cols,
   });
 }
 
+// (1 + tanh(t)) / 2 = 1 / (1 + exp(-2 t)).
 template <class V>
-void GeluTanhMulRow(const float* gate, const float* up, float* output, int64_t cols, float, float) {
-  // (1 + tanh(t)) / 2 = 1 / (1 + exp(-2 t)).
+inline typename V::Float GeluTanh(typename V::Float x) {
   const typename V::Float linear = V::Set(1.5957691216f);
   const typename V::Float cubic = V::Set(1.5957691216f * 0.044715f);
+  return TimesSigmoid<V>(x, V::Mul(x, V::MulAdd(V::Mul(x, x), cubic, linear)));
+}
+
+template <class V>
+void GeluTanhMulRow(const float* gate, const float* up, float* output, int64_t cols, float, float) {
   ForEachVector<V>(cols, [&](auto load, auto store) {
-    const typename V::Float x = load(gate);
-    const typename V::Float twice = V::Mul(x, V::MulAdd(V::Mul(x, x), cubic, linear));
-    store(output, V::Mul(TimesSigmoid<V>(x, twice), load(up)));
+    store(output, V::Mul(GeluTanh<V>(load(gate)), load(up)));
   });
+}
+
+template <class V>
+void GeluTanhRow(const float* gate, const float*, float* output, int64_t cols, float, float) {
+  ForEachVector<V>(cols, [&](auto load, auto store) { store(output, GeluTanh<V>(load(gate))); });
 }
 
 template <class V>

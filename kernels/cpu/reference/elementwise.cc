@@ -8,17 +8,23 @@
 
 namespace annulus::reference {
 
-absl::Status RmsNorm(Stream&, const RmsNormParams& params) {
-  CheckRmsNorm(params);
+absl::Status Norm(Stream&, const NormParams& params) {
+  CheckNorm(params);
   const int64_t cols = params.output.cols;
   for (int64_t r = 0; r < params.output.rows; ++r) {
     const float* x = params.input.row(r);
+    const auto count = static_cast<float>(cols);
+    float mean = 0;
+    for (int64_t i = 0; params.norm.centred && i < cols; ++i) mean += x[i];
+    mean /= count;
     float sum = 0;
-    for (int64_t i = 0; i < cols; ++i) sum += x[i] * x[i];
-    const float root = std::sqrt(sum / static_cast<float>(cols) + params.norm.epsilon);
+    for (int64_t i = 0; i < cols; ++i) sum += (x[i] - mean) * (x[i] - mean);
+    const float root = std::sqrt(sum / count + params.norm.epsilon);
+    const float* const weight = params.weight_of(r);
     float* const output = params.output.row(r);
     for (int64_t i = 0; i < cols; ++i) {
-      const float value = x[i] / root * params.weight[i];
+      float value = (x[i] - mean) / root * weight[i];
+      if (params.bias != nullptr) value += params.bias[i];
       output[i] = params.accumulate ? output[i] + value : value;
     }
   }
@@ -34,6 +40,10 @@ float Gated(const GatedMulParams& params, float gate, float up) {
     case Activation::kGeluTanh: {
       const float t = 0.7978845608f * (gate + 0.044715f * gate * gate * gate);
       return gate / (1 + std::exp(-2 * t)) * up;
+    }
+    case Activation::kGeluTanhAlone: {
+      const float t = 0.7978845608f * (gate + 0.044715f * gate * gate * gate);
+      return gate / (1 + std::exp(-2 * t));
     }
     case Activation::kClampedSwiglu:
       break;

@@ -10,7 +10,7 @@ OpTable Ops() {
   ops.pack_rows = PackRows;
   ops.linear = Linear;
   ops.embed = Embed;
-  ops.rms_norm = RmsNorm;
+  ops.norm = Norm;
   ops.gated_mul = GatedMul;
   ops.scale = Scale;
   ops.soft_cap = SoftCap;

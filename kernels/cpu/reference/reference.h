@@ -21,7 +21,7 @@ absl::Status PackRows(PackedMatrix& matrix, int64_t first_row, const HostTensorV
                       QuantizationError* error);
 absl::Status Linear(Stream& stream, const LinearParams& params);
 absl::Status Embed(Stream& stream, const EmbedParams& params);
-absl::Status RmsNorm(Stream& stream, const RmsNormParams& params);
+absl::Status Norm(Stream& stream, const NormParams& params);
 absl::Status GatedMul(Stream& stream, const GatedMulParams& params);
 absl::Status Scale(Stream& stream, const ScaleParams& params);
 absl::Status SoftCap(Stream& stream, const SoftCapParams& params);

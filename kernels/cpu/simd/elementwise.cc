@@ -6,13 +6,13 @@
 
 namespace annulus::cpu {
 
-absl::Status RmsNorm(const SimdKernels& isa, CpuStream& stream, const RmsNormParams& params) {
-  CheckRmsNorm(params);
+absl::Status Norm(const SimdKernels& isa, CpuStream& stream, const NormParams& params) {
+  CheckNorm(params);
   const int64_t cols = params.output.cols;
   stream.ParallelRows(params.output.rows, 2 * cols, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
-      isa.rms_norm_row(params.input.row(r), params.weight, params.norm, params.output.row(r), cols,
-                       params.accumulate);
+      isa.norm_row({params.input.row(r), params.weight_of(r), params.bias, params.norm,
+                    params.output.row(r), cols, params.accumulate});
     }
   });
   return absl::OkStatus();

@@ -45,7 +45,7 @@ struct E5M2 {
   uint8_t bits;
 };
 inline constexpr int kNarrowTypes = 3;  // E4M3, E5M2, int8_t
-inline constexpr int kGatedRows = 3;    // kinds of gated activations, as in elementwise.h
+inline constexpr int kGatedRows = 4;    // kinds of gated activations, as in elementwise.h
 
 // Number of weight types; tables indexed by it are in the order of DType.
 inline constexpr int kWeightTypes = 11;
@@ -210,6 +210,17 @@ struct MergedRows {
   int64_t v_dim;
 };
 
+// A row of NormParams: its own weight [cols], a bias or null.
+struct NormedRow {
+  const float* input;
+  const float* weight;
+  const float* bias;
+  NormRule norm;
+  float* output;
+  int64_t cols;
+  bool accumulate;
+};
+
 struct SimdKernels {
   void (*linear[kWeightTypes])(const LinearTask&);
 
@@ -223,8 +234,7 @@ struct SimdKernels {
   const PairedAttention* paired;
   void (*merge_rows)(const MergedRows&);
 
-  void (*rms_norm_row)(const float* input, const float* weight, NormRule norm, float* output,
-                       int64_t cols, bool accumulate);
+  void (*norm_row)(const NormedRow&);
   // Indexed by Activation.
   void (*gated_mul_row[kGatedRows])(const float* gate, const float* up, float* output, int64_t cols,
                                     float alpha, float limit);

@@ -19,7 +19,7 @@ namespace annulus::cpu {
 absl::Status Linear(const SimdKernels& isa, CpuStream& stream, const LinearParams& params);
 absl::Status Embed(CpuStream& stream, const EmbedParams& params, Bf16Order order);
 
-absl::Status RmsNorm(const SimdKernels& isa, CpuStream& stream, const RmsNormParams& params);
+absl::Status Norm(const SimdKernels& isa, CpuStream& stream, const NormParams& params);
 absl::Status GatedMul(const SimdKernels& isa, CpuStream& stream, const GatedMulParams& params);
 absl::Status Scale(const SimdKernels& isa, CpuStream& stream, const ScaleParams& params);
 absl::Status SoftCap(const SimdKernels& isa, CpuStream& stream, const SoftCapParams& params);

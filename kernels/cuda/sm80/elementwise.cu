@@ -36,34 +36,53 @@ ANNULUS_DEVICE RowPart PartOfRow(int64_t cols) {
   return {block / chunks, first + ThreadIndex(), Smaller(cols, first + kChunk)};
 }
 
-// The order of the sum depends on cols alone.
-ANNULUS_DEVICE void NormaliseRow(const RmsNormParams& a) {
+// The sum of all threads' parts, for each of them. Requires that nobody uses the shared memory.
+ANNULUS_DEVICE float SumOfBlock(float part) {
   float* const sums = reinterpret_cast<float*>(SharedMemory());
-  const float* const x = a.input.row(BlockX());
-  const int64_t cols = a.output.cols;
-  float sum = 0;
-  for (int64_t i = ThreadIndex(); i < cols; i += kThreads) sum += x[i] * x[i];
-  sum = WarpSum(sum);
-  if (Lane() == 0) sums[WarpIndex()] = sum;
+  part = WarpSum(part);
+  if (Lane() == 0) sums[WarpIndex()] = part;
   SyncThreads();
   float total = 0;
   for (int i = 0; i < kWarps; ++i) total += sums[i];
-  const float root = sqrtf(total / static_cast<float>(cols) + a.norm.epsilon);
+  return total;
+}
+
+// The order of the sums depends on cols alone.
+ANNULUS_DEVICE void NormaliseRow(const NormParams& a) {
+  const float* const x = a.input.row(BlockX());
+  const int64_t cols = a.output.cols;
+  const auto count = static_cast<float>(cols);
+  float mean = 0;
+  if (a.norm.centred) {
+    for (int64_t i = ThreadIndex(); i < cols; i += kThreads) mean += x[i];
+    mean = SumOfBlock(mean) / count;
+    SyncThreads();
+  }
+  float sum = 0;
+  for (int64_t i = ThreadIndex(); i < cols; i += kThreads) sum += (x[i] - mean) * (x[i] - mean);
+  const float root = sqrtf(SumOfBlock(sum) / count + a.norm.epsilon);
+  const float* const weight = a.weight_of(BlockX());
   float* const output = a.output.row(BlockX());
   for (int64_t i = ThreadIndex(); i < cols; i += kThreads) {
-    const float value = x[i] / root * a.weight[i];
+    float value = (x[i] - mean) / root * weight[i];
+    if (a.bias != nullptr) value += a.bias[i];
     output[i] = a.accumulate ? output[i] + value : value;
   }
+}
+
+ANNULUS_DEVICE float GeluTanh(float x) {
+  const float t = 0.7978845608f * (x + 0.044715f * x * x * x);
+  return x / (1 + expf(-2 * t));
 }
 
 ANNULUS_DEVICE float Gated(const GatedMulParams& a, float gate, float up) {
   switch (a.activation) {
     case Activation::kSilu:
       return gate / (1 + expf(-gate)) * up;
-    case Activation::kGeluTanh: {
-      const float t = 0.7978845608f * (gate + 0.044715f * gate * gate * gate);
-      return gate / (1 + expf(-2 * t)) * up;
-    }
+    case Activation::kGeluTanh:
+      return GeluTanh(gate) * up;
+    case Activation::kGeluTanhAlone:
+      return GeluTanh(gate);
     default:
       gate = Smaller(gate, a.limit);
       up = Larger(Smaller(up, a.limit), -a.limit);
@@ -347,7 +366,7 @@ ANNULUS_DEVICE void RoundRow(const RoundRowsArguments& a) {
 
 // Rounds a row where `round` has an output, and else normalises it.
 struct WholeRowsArguments {
-  RmsNormParams norm;
+  NormParams norm;
   RoundRowsArguments round;
 };
 
@@ -366,7 +385,7 @@ Grid GridOfWholeRows(int64_t rows) {
 
 }  // namespace
 
-int LaunchRmsNorm(StreamHandle stream, const RmsNormParams& arguments) {
+int LaunchNorm(StreamHandle stream, const NormParams& arguments) {
   return Launch<WholeRowsKernel>(stream, GridOfWholeRows(arguments.output.rows),
                                  WholeRowsArguments{arguments, {}});
 }

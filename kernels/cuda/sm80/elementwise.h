@@ -16,7 +16,7 @@
 
 namespace annulus::cuda {
 
-int LaunchRmsNorm(StreamHandle stream, const RmsNormParams& arguments);
+int LaunchNorm(StreamHandle stream, const NormParams& arguments);
 int LaunchGatedMul(StreamHandle stream, const GatedMulParams& arguments);
 
 // output[r, c] = sums[r, c] * factor * row_scales[r] * column_scales[c] + bias[c], in this order,

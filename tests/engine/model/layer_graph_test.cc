@@ -42,7 +42,7 @@ int64_t ExpectWeights(const LayerGraph& graph, const LayerWeights& layer,
     const int64_t size = layer.norms[operation.norm].size();
     EXPECT_GT(size, 0);
     EXPECT_EQ(graph.columns_of(operation.output) % size, 0);
-    return size;
+    return size + layer.norm_biases[operation.norm].size();
   }
   int64_t count = 0;
   EXPECT_LE(operation.products.size(), Operation::kMostProducts);
@@ -72,7 +72,8 @@ TEST(LayerGraphTest, EveryWeightOfEveryFamilyIsReadOnce) {
     const std::vector<LayerGraph> graph = LayerGraphs(config);
     ASSERT_EQ(graph.size(), weights.layers.size());
     const int64_t table = int64_t{config.vocabulary} * config.hidden_size;
-    int64_t read = weights.final_norm.size() + table * (weights.separate_head ? 2 : 1);
+    int64_t read = weights.final_norm.size() + weights.final_norm_bias.size() +
+                   table * (weights.separate_head ? 2 : 1);
     for (size_t i = 0; i < graph.size(); ++i) {
       const LayerWeights& layer = weights.layers[i];
       read += layer.sinks.size() + layer.choice_bias.size() + layer.expert_factors.size() +
@@ -103,6 +104,23 @@ TEST(LayerGraphTest, NormsAndRopesAreOperationsWhereTheFamilyHasThem) {
   EXPECT_EQ(layer.attention.front().input, LayerArray::kResidual);
   EXPECT_EQ(layer.block.back().output, LayerArray::kResidual);
   EXPECT_TRUE(layer.block.back().accumulate);
+}
+
+// A parallel block reads what attention has normed, before attention adds to the residual.
+TEST(LayerGraphTest, AParallelBlockReadsTheInputOfAttention) {
+  ModelConfig config = Small();
+  config.traits.norms = {{"input_layernorm"}};
+  config.traits.parallel_blocks = true;
+  config.activation = Activation::kGeluTanhAlone;
+  const LayerGraph layer = LayerGraphs(config)[0];
+  EXPECT_EQ(layer.attention.front().output, LayerArray::kNormed);
+  EXPECT_EQ(layer.attention.back().products.front().output, LayerArray::kResidual);
+  EXPECT_THAT(KindsOf(layer.block), ElementsAre(Kind::kProducts, Kind::kActivate, Kind::kProducts));
+  EXPECT_EQ(layer.block.front().input, LayerArray::kNormed);
+  // Without a gate there is one wide product, which is activated in place.
+  ASSERT_EQ(layer.block.front().products.size(), 1u);
+  EXPECT_EQ(layer.block[1].input, LayerArray::kGate);
+  EXPECT_EQ(layer.block[1].output, LayerArray::kGate);
 }
 
 // What makes the last layer cheap: later steps need keys and values alone.

@@ -174,7 +174,7 @@ TEST(ModelConfigTest, EveryFamilyIsReadWithItsDefaults) {
       EXPECT_LT(layer.rope, static_cast<int32_t>(config.ropes.size()));
     }
   }
-  EXPECT_EQ(Families().size(), 33u);
+  EXPECT_EQ(Families().size(), 37u);
 }
 
 // As publishers write it: what the family's defaults say is left out.
@@ -391,10 +391,12 @@ std::vector<BadConfig> BadConfigs() {
        "llama, mistral, qwen2, qwen3, phi3, gemma2, gemma3_text, gemma4_text, smollm3, olmo2, "
        "mixtral, qwen3_moe, gpt_oss, ministral3, olmo3, exaone4, seed_oss, granite, "
        "granitemoehybrid, gemma, olmoe, hunyuan_v1_dense, ernie4_5, glm, glm4, qwen2_moe, "
-       "glm4_moe, minimax_m2, phi4_multimodal, gemma3, gemma4, "
+       "glm4_moe, minimax_m2, phi4_multimodal, cohere, cohere2, stablelm, starcoder2, gemma3, "
+       "gemma4, "
        "mistral3, "
        "qwen2_vl, "
-       "qwen2_5_vl, qwen3_vl, qwen3_vl_moe. Such a model has layers of linear attention, which is not served; "
+       "qwen2_5_vl, qwen3_vl, qwen3_vl_moe. Such a model has layers of linear attention, which is "
+       "not served; "
        "the nearest type is qwen3_moe",
        kUnimplemented},
       {"HeadsZero", {{"num_attention_heads", "0"}}, "num_attention_heads is 0; allowed: a whole"},

@@ -33,11 +33,13 @@ using ::testing::StartsWith;
 using testing::StepDriver;
 
 // Families with biases, norms of queries and keys before and after rope, soft caps, windows, sinks,
-// experts, shared blocks, queries that grow, scales of embeddings and logits.
+// experts, shared blocks, queries that grow, scales of embeddings and logits, norms by the variance
+// with and without biases and with a weight for each head, blocks beside attention or without gate.
 TEST_F(DeviceTest, LogitsMatchTransformers) {
   for (const std::string& name :
        Some({"gpt_oss_bf16", "llama_gqa_bf16", "qwen2", "qwen3", "gemma2", "olmo2", "mixtral",
-             "qwen3_moe", "qwen2_moe", "glm4_moe", "ministral3", "granite", "hunyuan"})) {
+             "qwen3_moe", "qwen2_moe", "glm4_moe", "ministral3", "granite", "hunyuan",
+             "cohere_head_norms", "stablelm_parallel", "starcoder2"})) {
     const testing::Golden golden = testing::LoadGolden(testing::TestFile("golden/" + name));
     const RankModel model = Load(name);
     for (const int ranks : RingSizes()) {

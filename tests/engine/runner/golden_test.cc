@@ -369,6 +369,29 @@ TEST(Power, EveryDifferenceOfAFamilyShows) {
   EXPECT_GT(error("hunyuan", [](RankModel& m) { m.config.traits.norms_after_rope = false; }),
             kVisible);
   EXPECT_GT(error("hunyuan", [](RankModel& m) { m.config.ropes[0].theta = 10000; }), kVisible);
+  for (const char* name : {"cohere", "cohere2", "stablelm", "starcoder2"}) {
+    EXPECT_GT(error(name, [](RankModel& m) { m.config.norm.centred = false; }), kVisible) << name;
+  }
+  EXPECT_GT(error("cohere_head_norms", without_head_norms), kVisible);
+  EXPECT_GT(error("stablelm_parallel", without_head_norms), kVisible);
+  // Every head with the weight of the first.
+  const auto one_weight = [](RankModel& m) {
+    const int64_t size = m.config.layers[0].attention.k_dim;
+    for (LayerWeights& layer : m.weights.layers) {
+      float* const weights = const_cast<float*>(layer.norms[LayerNorm::kQuery].data());
+      for (int64_t i = size; i < layer.norms[LayerNorm::kQuery].size(); ++i) {
+        weights[i] = weights[i % size];
+      }
+    }
+  };
+  EXPECT_GT(error("cohere_head_norms", one_weight), kVisible);
+  EXPECT_GT(error("stablelm_parallel", one_weight), kVisible);
+  EXPECT_GT(error("cohere2", [](RankModel& m) { m.config.layers[3].rope = 0; }), kVisible);
+  EXPECT_GT(error("cohere", [](RankModel& m) { m.config.logits_scale = 1; }), kVisible);
+  for (const char* name : {"stablelm", "starcoder2_plain"}) {
+    EXPECT_GT(error(name, [](RankModel& m) { m.weights.layers[1].norm_biases = {}; }), kVisible);
+    EXPECT_GT(error(name, [](RankModel& m) { m.weights.final_norm_bias = {}; }), kVisible);
+  }
   EXPECT_GT(error("llama_dynamic", [](RankModel& m) { m.config.ropes[0].factor = 2.2; }), kVisible);
 }
 
@@ -398,8 +421,8 @@ void ExpectSameBits(CpuWorld& world, const RankModel& model, int ranks,
 // in both modes and on every ring.
 TEST(Invariance, BitsDoNotDependOnBatchChunkModeOrRing) {
   CpuWorld world;
-  for (const std::string name :
-       {"llama_gqa_bf16", "llama_windows", "qwen3_moe", "qwen2_moe", "gemma4", "gemma4_moe"}) {
+  for (const std::string name : {"llama_gqa_bf16", "llama_windows", "qwen3_moe", "qwen2_moe",
+                                 "gemma4", "gemma4_moe", "cohere2"}) {
     const Checkpoint checkpoint = Open(name);
     std::vector<const OpTable*> tables = world.registry.Available("cpu");
     // Sanitizers see the same steps with every table, so the fastest is enough; the kernels have

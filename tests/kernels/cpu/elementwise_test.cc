@@ -14,7 +14,7 @@ using ElementwiseTest = EveryTable;
 
 const int64_t kColumns[] = {1, 2, 7, 8, 15, 16, 17, 33, 100, 1000, 4097};
 
-TEST_P(ElementwiseTest, RmsNormMatchesTheReference) {
+TEST_P(ElementwiseTest, NormsMatchTheReference) {
   std::mt19937 random(21);
   for (const int64_t cols : kColumns) {
     for (const float epsilon : {0.0f, 1e-5f, 0.5f}) {
@@ -27,11 +27,11 @@ TEST_P(ElementwiseTest, RmsNormMatchesTheReference) {
       TestMatrix actual(23, cols, 1);
       ASSERT_TRUE(
           Reference()
-              .rms_norm(*MakeStream(1), {input.view(), weight.row(0), {epsilon}, expected.view()})
+              .norm(*MakeStream(1), {input.view(), weight.row(0), {epsilon}, expected.view()})
               .ok());
       ASSERT_TRUE(table()
-                      .rms_norm(*MakeStream(table(), 2),
-                                {input.view(), weight.row(0), {epsilon}, actual.view()})
+                      .norm(*MakeStream(table(), 2),
+                            {input.view(), weight.row(0), {epsilon}, actual.view()})
                       .ok());
       EXPECT_TRUE(actual.PaddingUntouched());
       for (int64_t r = 0; r < 23; ++r) {
@@ -46,8 +46,66 @@ TEST_P(ElementwiseTest, RmsNormMatchesTheReference) {
       for (int64_t r = 0; r < 23; ++r) {
         const MatrixView row = input.view().row_range(r, 1);
         ASSERT_TRUE(
-            table().rms_norm(*MakeStream(table(), 1), {row, weight.row(0), {epsilon}, row}).ok());
+            table().norm(*MakeStream(table(), 1), {row, weight.row(0), {epsilon}, row}).ok());
         ASSERT_TRUE(SameBits(input.row(r), actual.row(r), cols));
+      }
+    }
+  }
+}
+
+// The mean is far from 0, as in rows that only a norm by the variance brings together.
+TEST_P(ElementwiseTest, CentredNormsMatchTheirFormula) {
+  constexpr int64_t kRows = 12;
+  std::mt19937 random(27);
+  for (const int64_t cols : kColumns) {
+    for (const int64_t weight_rows : {1, 3}) {
+      for (const bool biased : {false, true}) {
+        SCOPED_TRACE(::testing::Message() << "cols " << cols << ", weights " << weight_rows);
+        TestMatrix input(kRows, cols, 3);
+        TestMatrix weights(weight_rows, cols);
+        TestMatrix bias(1, cols);
+        TestMatrix actual(kRows, cols, 1);
+        input.FillNormal(random, 3);
+        weights.FillNormal(random);
+        bias.FillNormal(random);
+        for (int64_t r = 0; r < kRows; ++r) {
+          for (int64_t c = 0; c < cols; ++c) input.row(r)[c] += 4;
+        }
+        NormParams params{input.view(), weights.row(0), {1e-3f, true}, actual.view()};
+        params.weight_rows = weight_rows;
+        if (biased) params.bias = bias.row(0);
+        ASSERT_TRUE(table().norm(*MakeStream(table(), 2), params).ok());
+        EXPECT_TRUE(actual.PaddingUntouched());
+        for (int64_t r = 0; r < kRows; ++r) {
+          double mean = 0;
+          double squares = 0;
+          double largest = 0;
+          for (int64_t c = 0; c < cols; ++c) {
+            mean += input.row(r)[c] / double(cols);
+            largest = std::max(largest, std::abs(double{input.row(r)[c]}));
+          }
+          for (int64_t c = 0; c < cols; ++c) squares += std::pow(input.row(r)[c] - mean, 2);
+          const double root = std::sqrt(squares / double(cols) + 1e-3);
+          for (int64_t c = 0; c < cols; ++c) {
+            const double weight = weights.row(r % weight_rows)[c];
+            const double scaled = (input.row(r)[c] - mean) / root * weight;
+            const double expected = scaled + (biased ? bias.row(0)[c] : 0);
+            // The mean is off by its roundings, which every number of the row shares.
+            const double bound = (Rounding(cols) + 8 * kUnit) *
+                                     (std::abs(scaled) + largest / root * std::abs(weight)) +
+                                 kUnit * std::abs(expected);
+            ASSERT_NEAR(actual.row(r)[c], expected, bound) << r << " " << c;
+          }
+        }
+        // In place, a row at a time: the same bits.
+        for (int64_t r = 0; r < kRows; ++r) {
+          NormParams alone = params;
+          alone.input = alone.output = input.view().row_range(r, 1);
+          alone.weight = weights.row(r % weight_rows);
+          alone.weight_rows = 1;
+          ASSERT_TRUE(table().norm(*MakeStream(table(), 1), alone).ok());
+          ASSERT_TRUE(SameBits(input.row(r), actual.row(r), cols));
+        }
       }
     }
   }
@@ -123,7 +181,8 @@ TEST_P(ElementwiseTest, OtherActivationsMatchTheirFormulas) {
   TestMatrix output(9, 1000, 1);
   gate.FillNormal(random, 6);
   up.FillNormal(random, 3);
-  for (const Activation activation : {Activation::kGeluTanh, Activation::kClampedSwiglu}) {
+  for (const Activation activation :
+       {Activation::kGeluTanh, Activation::kGeluTanhAlone, Activation::kClampedSwiglu}) {
     const GatedMulParams params{gate.view(), up.view(), output.view(), activation, 1.702f, 7.0f};
     ASSERT_TRUE(table().gated_mul(*MakeStream(table(), 2), params).ok());
     for (int64_t r = 0; r < 9; ++r) {
@@ -131,8 +190,9 @@ TEST_P(ElementwiseTest, OtherActivationsMatchTheirFormulas) {
         double g = gate.row(r)[c];
         double u = up.row(r)[c];
         double expected = 0;
+        if (activation == Activation::kGeluTanhAlone) u = 1;
         double size = std::abs(g * u);
-        if (activation == Activation::kGeluTanh) {
+        if (activation != Activation::kClampedSwiglu) {
           expected =
               0.5 * g * (1 + std::tanh(std::sqrt(2 / M_PI) * (g + 0.044715 * g * g * g))) * u;
         } else {
@@ -184,12 +244,12 @@ TEST_P(ElementwiseTest, NormAddsToItsOutputAndScaleMultiplies) {
     output.FillNormal(random);
     const TestMatrix before = output;
     TestMatrix alone(7, cols);
-    const RmsNormParams plain{input.view(), weight.row(0), {1e-5f}, alone.view()};
-    ASSERT_TRUE(table().rms_norm(*MakeStream(table(), 1), plain).ok());
-    RmsNormParams added = plain;
+    const NormParams plain{input.view(), weight.row(0), {1e-5f}, alone.view()};
+    ASSERT_TRUE(table().norm(*MakeStream(table(), 1), plain).ok());
+    NormParams added = plain;
     added.output = output.view();
     added.accumulate = true;
-    ASSERT_TRUE(table().rms_norm(*MakeStream(table(), 2), added).ok());
+    ASSERT_TRUE(table().norm(*MakeStream(table(), 2), added).ok());
     EXPECT_TRUE(output.PaddingUntouched());
     for (int64_t r = 0; r < 7; ++r) {
       for (int64_t c = 0; c < cols; ++c) {
@@ -199,7 +259,7 @@ TEST_P(ElementwiseTest, NormAddsToItsOutputAndScaleMultiplies) {
     ASSERT_TRUE(table().scale(*MakeStream(table(), 2), {alone.view(), 2.5f}).ok());
     ASSERT_TRUE(
         table()
-            .rms_norm(*MakeStream(table(), 1), {input.view(), weight.row(0), {1e-5f}, input.view()})
+            .norm(*MakeStream(table(), 1), {input.view(), weight.row(0), {1e-5f}, input.view()})
             .ok());
     for (int64_t c = 0; c < cols; ++c) ASSERT_EQ(alone.row(6)[c], input.row(6)[c] * 2.5f);
   }

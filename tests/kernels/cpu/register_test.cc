@@ -24,7 +24,7 @@ TEST(RegisterCpuKernels, TablesAreComplete) {
     EXPECT_NE(table->pack_rows, nullptr);
     EXPECT_NE(table->linear, nullptr);
     EXPECT_NE(table->embed, nullptr);
-    EXPECT_NE(table->rms_norm, nullptr);
+    EXPECT_NE(table->norm, nullptr);
     EXPECT_NE(table->gated_mul, nullptr);
     EXPECT_NE(table->rope_table, nullptr);
     EXPECT_NE(table->rope, nullptr);
