@@ -98,7 +98,14 @@ absl::Status ConfigWriter::WriteSizes() {
   }
   ANNULUS_RETURN_IF_ERROR(Copy("head_dim", "attention.key_length"));
   ANNULUS_RETURN_IF_ERROR(Copy("max_position_embeddings", "context_length"));
-  ANNULUS_RETURN_IF_ERROR(Copy("rms_norm_eps", "attention.layer_norm_rms_epsilon"));
+  const Family& family = FamilyOf(config_.value("model_type", ""));
+  ANNULUS_RETURN_IF_ERROR(Copy(family.epsilon, family.norm.centred
+                                                   ? "attention.layer_norm_epsilon"
+                                                   : "attention.layer_norm_rms_epsilon"));
+  // llama.cpp's converter writes a key for it, which llama.cpp does not read.
+  if (family.parallel_switch != nullptr) {
+    config_[family.parallel_switch] = !Has("blk.0.ffn_norm.weight");
+  }
   ANNULUS_ASSIGN_OR_RETURN(const json values, Number("attention.value_length"));
   const json keys = Value("attention.key_length");
   if (!values.is_null() && values != keys) {
@@ -113,10 +120,12 @@ absl::Status ConfigWriter::WriteSizes() {
     ANNULUS_RETURN_IF_ERROR(Copy("vocab_size", "vocab_size"));
   }
   config_["tie_word_embeddings"] = !Has("output.weight");
-  for (const char* key : {"attention_bias", "use_bias", "qkv_bias"}) {
+  for (const char* key : {"attention_bias", "use_bias", "qkv_bias", "use_qkv_bias"}) {
     config_[key] = Has("blk.0.attn_q.bias");
   }
-  config_["use_qk_norm"] = Has("blk.0.attn_q_norm.weight");
+  for (const char* key : {"use_qk_norm", "qk_layernorm"}) {
+    config_[key] = Has("blk.0.attn_q_norm.weight");
+  }
   config_["attention_out_bias"] = Has("blk.0.attn_output.bias");
   config_["mlp_bias"] = Has("blk.0.ffn_down.bias");
   return absl::OkStatus();
@@ -253,6 +262,9 @@ absl::Status ConfigWriter::WriteGemma() {
 }
 
 absl::Status ConfigWriter::WriteMultipliers() {
+  if (FamilyOf(config_.value("model_type", "")).logit_scale > 0) {
+    return Copy("logit_scale", "logit_scale");
+  }
   if (!family_.multipliers) return absl::OkStatus();
   ANNULUS_RETURN_IF_ERROR(Copy("attention_multiplier", "attention.scale"));
   ANNULUS_RETURN_IF_ERROR(Copy("embedding_multiplier", "embedding_scale"));

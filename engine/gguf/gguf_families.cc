@@ -17,7 +17,7 @@ using nlohmann::json;
 using Experts = GgufFamily::Experts;
 using Names = GgufFamily::Names;
 
-constexpr std::array<GgufFamily, 25> kFamilies = {{
+constexpr std::array<GgufFamily, 29> kFamilies = {{
     {.name = "llama", .architecture = "LlamaForCausalLM", .interleaved_rope = true},
     {.name = "qwen2", .architecture = "Qwen2ForCausalLM"},
     {.name = "qwen2vl", .architecture = "Qwen2ForCausalLM"},
@@ -50,6 +50,10 @@ constexpr std::array<GgufFamily, 25> kFamilies = {{
     {.name = "ernie4_5", .architecture = "Ernie4_5ForCausalLM"},
     {.name = "glm4moe", .architecture = "Glm4MoeForCausalLM", .experts = Experts::kGlm4},
     {.name = "minimax-m2", .architecture = "MiniMaxM2ForCausalLM", .experts = Experts::kMiniMax},
+    {.name = "command-r", .architecture = "CohereForCausalLM"},
+    {.name = "cohere2", .architecture = "Cohere2ForCausalLM"},
+    {.name = "stablelm", .architecture = "StableLmForCausalLM", .names = Names::kStableLm},
+    {.name = "starcoder2", .architecture = "Starcoder2ForCausalLM", .names = Names::kStarcoder2},
     {.name = "glm4", .architecture = "Glm4ForCausalLM", .names = Names::kGlm4, .fused_block = true},
 }};
 constexpr GgufFamily kGptOss = {

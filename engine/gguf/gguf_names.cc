@@ -17,6 +17,7 @@ struct NamePair {
 constexpr NamePair kModelNames[] = {
     {"token_embd.weight", "model.embed_tokens.weight"},
     {"output_norm.weight", "model.norm.weight"},
+    {"output_norm.bias", "model.norm.bias"},
     {"output.weight", "lm_head.weight"},
     {"per_layer_token_embd.weight", "model.embed_tokens_per_layer.weight"},
     {"per_layer_model_proj.weight", "model.per_layer_model_projection.weight"},
@@ -40,6 +41,9 @@ constexpr NamePair kGemma4Names[] = {
 };
 constexpr NamePair kHunyuanNames[] = {{"attn_q_norm", "self_attn.query_layernorm"},
                                       {"attn_k_norm", "self_attn.key_layernorm"}};
+constexpr NamePair kStableLmNames[] = {{"attn_q_norm", "self_attn.q_layernorm"},
+                                       {"attn_k_norm", "self_attn.k_layernorm"}};
+constexpr NamePair kStarcoder2Names[] = {{"ffn_up", "mlp.c_fc"}, {"ffn_down", "mlp.c_proj"}};
 constexpr NamePair kGlm4Names[] = {{"post_attention_norm", "post_self_attn_layernorm"},
                                    {"post_ffw_norm", "post_mlp_layernorm"}};
 constexpr NamePair kFusedNames[] = {{"ffn_up", "mlp.gate_up_proj"}};
@@ -94,6 +98,10 @@ std::span<const NamePair> OwnNames(Names names) {
       return kGlm4Names;
     case Names::kHunyuan:
       return kHunyuanNames;
+    case Names::kStableLm:
+      return kStableLmNames;
+    case Names::kStarcoder2:
+      return kStarcoder2Names;
   }
   return {};
 }

@@ -19,6 +19,7 @@ namespace annulus {
 namespace {
 
 using Experts = GgufFamily::Experts;
+using Names = GgufFamily::Names;
 
 constexpr int64_t kFp4Block = 32;
 constexpr size_t kFp4Codes = 16;
@@ -179,6 +180,9 @@ absl::Status GgufTensors::AddLayerTensor(const GgufFamily& family, const GgufTen
   if (plain == "ffn_gate_inp_shexp" && tensor.shape.size() == 1) {
     return AddEntry(std::move(whole), MakeEntry(tensor, {1, tensor.cols()}, Form::kValues));
   }
+  if (family.names == Names::kStableLm && tensor.shape.size() == 2 && IsNorm(tensor.name)) {
+    return AddEachHead(tensor, absl::StrCat(prefix, name));
+  }
   const bool shifted = family.gemma && IsNorm(tensor.name);
   return AddWhole(std::move(whole), tensor, shifted ? Form::kMinusOne : Form::kValues);
 }
@@ -230,6 +234,17 @@ absl::Status GgufTensors::AddExperts(const GgufFamily& family, const GgufTensor&
   if (tensor.shape.size() != 3) return WrongShape(file_, tensor, "three dimensions");
   return AddEachExpert(tensor, absl::StrCat(prefix, names.block), names.projection, 0,
                        tensor.shape[1]);
+}
+
+// The norm of each head, which StableLM's checkpoints have as tensors of their own.
+absl::Status GgufTensors::AddEachHead(const GgufTensor& tensor, const std::string& name) {
+  for (int64_t head = 0; head < tensor.shape[0]; ++head) {
+    Entry entry = MakeEntry(tensor, {tensor.cols()}, Form::kValues);
+    entry.first = head;
+    ANNULUS_RETURN_IF_ERROR(
+        AddEntry(absl::StrCat(name, ".norms.", head, ".weight"), std::move(entry)));
+  }
+  return absl::OkStatus();
 }
 
 // Rows [first, first + rows) of each expert, as a tensor of its own.

@@ -82,6 +82,7 @@ class GgufTensors final : public TensorSource {
   absl::Status AddRotated(std::string name, const GgufTensor& tensor, absl::string_view heads_key);
   absl::Status AddExperts(const GgufFamily& family, const GgufTensor& tensor,
                           const std::string& prefix, absl::string_view suffix);
+  absl::Status AddEachHead(const GgufTensor& tensor, const std::string& name);
   absl::Status AddEachExpert(const GgufTensor& tensor, const std::string& block,
                              absl::string_view projection, int64_t first, int64_t rows);
   absl::Status AddGptOssExperts(const GgufTensor& tensor, const std::string& prefix,

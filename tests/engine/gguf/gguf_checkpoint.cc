@@ -42,14 +42,16 @@ class CheckpointWriter {
       for (const auto& [expert, values] : stack.values) {
         all.insert(all.end(), values.begin(), values.end());
       }
-      writer.AddFloats(name, {static_cast<int64_t>(stack.values.size()), stack.rows, stack.cols},
-                       all);
+      std::vector<int64_t> shape = {static_cast<int64_t>(stack.values.size()), stack.rows,
+                                    stack.cols};
+      if (stack.rows == 0) shape.erase(shape.begin() + 1);
+      writer.AddFloats(name, shape, all);
     }
   }
 
  private:
   struct Stack {
-    int64_t rows = 0, cols = 0;
+    int64_t rows = 0, cols = 0;  // of each part; 0 rows: the parts are vectors
     std::map<int64_t, std::vector<float>> values;
   };
 
@@ -61,6 +63,8 @@ class CheckpointWriter {
                                    {"lm_head.", "output."},
                                    {"self_attn.q_norm", "attn_q_norm"},
                                    {"self_attn.k_norm", "attn_k_norm"},
+                                   {"self_attn.q_layernorm", "attn_q_norm"},
+                                   {"self_attn.k_layernorm", "attn_k_norm"},
                                    {"self_attn.query_layernorm", "attn_q_norm"},
                                    {"self_attn.key_layernorm", "attn_k_norm"},
                                    {"post_self_attn_layernorm", "post_attention_norm"},
@@ -84,6 +88,8 @@ class CheckpointWriter {
                                    {"mlp.shared_experts.down_proj", "ffn_down_shexp"},
                                    {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
                                    {"block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias"},
+                                   {"mlp.c_fc", "ffn_up"},
+                                   {"mlp.c_proj", "ffn_down"},
                                    {"mlp.gate_proj", "ffn_gate"},
                                    {"mlp.up_proj", "ffn_up"},
                                    {"mlp.down_proj", "ffn_down"},
@@ -100,6 +106,7 @@ class CheckpointWriter {
 
   void Add(const std::string& name, GgufWriter& writer) {
     if (absl::StrContains(name, ".experts.")) return AddExpert(name, writer);
+    if (absl::StrContains(name, ".norms.")) return AddHeadNorm(name);
     const TensorInfo info = *source_.Describe(name);
     std::vector<float> values = *ReadAsFloat(source_, name);
     if (of_.interleaved && absl::StrContains(name, "q_proj")) {
@@ -115,6 +122,15 @@ class CheckpointWriter {
     const bool vector =
         info.shape.size() == 2 && info.shape[0] == 1 && absl::StartsWith(name, "model.layers.0.");
     writer.AddFloats(Plain(name), vector ? std::vector{info.shape[1]} : info.shape, values);
+  }
+
+  // PREFIX.norms.HEAD.weight
+  void AddHeadNorm(const std::string& name) {
+    const size_t at = name.find(".norms.");
+    Stack& stack = stacks_[Plain(name.substr(0, at)) + ".weight"];
+    const std::vector<float> values = *ReadAsFloat(source_, name);
+    stack.cols = static_cast<int64_t>(values.size());
+    stack.values[std::stoll(name.substr(at + 7))] = values;
   }
 
   void AddExpert(const std::string& name, GgufWriter& writer) {
@@ -234,6 +250,16 @@ void WriteGgufExtras(const GgufCase& of, const ModelConfig& config, GgufWriter& 
                static_cast<uint32_t>(config.ropes[0].original_context));
   }
   if (architecture == "glm4moe") WriteGlm4Experts(prefix, config, writer);
+  if (architecture == "stablelm") {
+    writer.Set(prefix + "use_parallel_residual", config.traits.parallel_blocks);
+  }
+  if (architecture == "cohere2") {
+    writer.Set(prefix + "attention.sliding_window", static_cast<uint32_t>(config.layers[0].window));
+  }
+  if (architecture == "cohere2" || architecture == "command-r") {
+    writer.Set(prefix + "logit_scale", config.logits_scale);
+    writer.Set(prefix + "rope.scaling.type", "none");
+  }
   if (architecture != "granite") return;
   std::ifstream file(of.directory() + "/config.json");
   const nlohmann::json checkpoint = nlohmann::json::parse(file);
@@ -265,7 +291,9 @@ void WriteGgufMetadata(const GgufCase& of, const ModelConfig& config, GgufWriter
   number("attention.value_length", attention.v_dim);
   number("context_length", config.max_context);
   if (std::string(of.architecture) != "granite") {  // whose own is another: see ParseMultipliers
-    writer.Set(prefix + "attention.layer_norm_rms_epsilon", config.norm.epsilon);
+    writer.Set(prefix + (config.norm.centred ? "attention.layer_norm_epsilon"
+                                             : "attention.layer_norm_rms_epsilon"),
+               config.norm.epsilon);
   }
   writer.Set(prefix + "rope.freq_base", static_cast<float>(config.ropes[0].theta));
   number("rope.dimension_count", config.ropes[0].pairs * 2);

@@ -66,6 +66,13 @@ inline constexpr GgufCase kGgufCases[] = {
     {"glm4", "glm4"},
     {"glm4_moe", "glm4moe"},
     {"glm4_moe_air", "glm4moe"},
+    {"cohere", "command-r"},
+    {"cohere_head_norms", "command-r"},
+    {"cohere2", "cohere2"},
+    {"stablelm", "stablelm"},
+    {"stablelm_parallel", "stablelm"},
+    {"starcoder2", "starcoder2"},
+    {"starcoder2_plain", "starcoder2"},
     {"minimax_m2", "minimax-m2"},
     {"minimax_m2_whole", "minimax-m2"},
 };

@@ -142,13 +142,15 @@ TEST_P(GgufFamiliesTest, DescribesTheSameModel) {
   EXPECT_EQ(made->output_bias, config_.output_bias);
   EXPECT_EQ(made->mlp_bias, config_.mlp_bias);
   EXPECT_EQ(made->traits.norms.values, config_.traits.norms.values);
-  EXPECT_EQ(made->traits.norms_each_head, config_.traits.norms_each_head);
+  EXPECT_EQ(made->traits.head_norms, config_.traits.head_norms);
+  EXPECT_EQ(made->traits.parallel_blocks, config_.traits.parallel_blocks);
   EXPECT_EQ(made->activation, config_.activation);
   EXPECT_EQ(static_cast<float>(made->ropes[0].theta), static_cast<float>(config_.ropes[0].theta));
   EXPECT_EQ(made->ropes[0].pairs, config_.ropes[0].pairs);
   // Of the others the writer says nothing.
   const absl::string_view name = family_.name;
-  if (name == "exaone4" || name == "mistral3" || made->architecture == "Olmo3ForCausalLM") {
+  if (name == "exaone4" || name == "mistral3" || name == "cohere2" ||
+      made->architecture == "Olmo3ForCausalLM") {
     ExpectSameAttention(*made);
   }
   EXPECT_EQ(made->experts.count, config_.experts.count);
