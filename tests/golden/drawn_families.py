@@ -309,6 +309,21 @@ def qwen3_moe(rng):
         attention_bias=rng.random() < 0.3)
 
 
+def qwen3_vl_moe(rng):
+    """Text half; Transformers writes its experts [out, in]."""
+    given = sizes(rng, even=8)
+    tied = given.pop("tie_word_embeddings")
+    text = {**given, **rope(rng, ["default"], mrope_section=[given["head_dim"] // 2, 0, 0], mrope_interleaved=True),
+            **chosen(rng, "num_experts"), **sparse(rng, given["num_hidden_layers"]),
+            "moe_intermediate_size": rng.choice([rng.randint(3, 30), given["hidden_size"] // 2, given["hidden_size"]]),
+            "attention_bias": rng.random() < 0.3}
+    vision = dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=1, patch_size=2,
+                  out_hidden_size=given["hidden_size"], num_position_embeddings=4, deepstack_visual_indexes=[0])
+    return transformers.Qwen3VLMoeForConditionalGeneration, transformers.Qwen3VLMoeConfig(
+        text_config=text, vision_config=vision, image_token_id=3, video_token_id=4, vision_start_token_id=5,
+        vision_end_token_id=6, tie_word_embeddings=tied, attn_implementation="eager", experts_implementation="eager")
+
+
 def glm4_moe(rng):
     given = sizes(rng, even=4)
     groups, size = rng.choice([(1, rng.randint(2, 8)), (2, 3), (3, 2), (2, 4)])
@@ -375,7 +390,7 @@ def starcoder2(rng):
 FAMILIES = {family.__name__: family for family in (
     llama, mistral, ministral3, qwen2, qwen3, phi3, gemma, gemma2, gemma3, gemma4, smollm3, olmo2, olmo3,
     exaone4, seed_oss, granite, granite4, hunyuan, ernie4_5, glm, glm4, mixtral, olmoe, qwen2_moe, qwen3_moe,
-    glm4_moe, minimax_m2, gpt_oss, cohere, cohere2, stablelm, starcoder2)}
+    qwen3_vl_moe, glm4_moe, minimax_m2, gpt_oss, cohere, cohere2, stablelm, starcoder2)}
 # Their embeddings are scaled by the float32 root of hidden_size in Transformers, whatever is stored.
 FLOAT32_ONLY = ("gemma", "gemma2")
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)

@@ -106,8 +106,10 @@ def make(folder, name, seed):
     recipe.randomize(model, rng.randrange(1 << 30))
     recipe.rounded(model, dtype)
     scale_embeddings(model, dtype)
-    prompt = [rng.randrange(3, config.vocab_size) for _ in range(rng.choice([2, 17, 50, 90, 130]))]
-    if config.rope_parameters.get("rope_type") == "longrope":
+    text = config.get_text_config()
+    first = 7 if text is not config else 3  # before it the marks of images
+    prompt = [rng.randrange(first, text.vocab_size) for _ in range(rng.choice([2, 17, 50, 90, 130]))]
+    if text.rope_parameters.get("rope_type") == "longrope":
         families.frozen(model, len(prompt))
     logits = recipe.logits_of(model, prompt)
     largest = float(logits.abs().max())
@@ -117,7 +119,7 @@ def make(folder, name, seed):
         raise Undecided("roundings")
     model.to(dtype).save_pretrained(folder)
     leave_out(folder, rng, config)
-    recipe.write_expected(folder, "", seed, config.vocab_size, prompt, ids, 0.0, logits, error)
+    recipe.write_expected(folder, "", seed, text.vocab_size, prompt, ids, 0.0, logits, error)
 
 
 def report(line, folder, build, counts):
