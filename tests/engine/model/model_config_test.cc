@@ -636,7 +636,7 @@ TEST_P(BadConfigTest, IsRefusedWithFileKeyValueAndWhatIsAllowed) {
   EXPECT_EQ(config.status().code(), GetParam().code) << config.status();
   EXPECT_THAT(std::string(config.status().message()), HasSubstr(GetParam().message));
   EXPECT_THAT(std::string(config.status().message()), HasSubstr("dir/config.json: "));
-  EXPECT_LT(config.status().message().size(), 500u);
+  EXPECT_LT(config.status().message().size(), 640u);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BadConfigTest, ::testing::ValuesIn(BadConfigs()),
