@@ -227,7 +227,7 @@ struct Delta {
   std::vector<TokenLogprob> prompt_logprobs;
   std::string reasoning;             // what the model thinks before it answers, as `text`
   std::vector<ToolCallDelta> calls;  // of tools
-  // RequestSpec::evidence: of the sentences that end with this delta or shortly before it.
+  // RequestSpec::evidence: of sentences that end in this text or before it, before what follows.
   std::vector<SentenceEvidence> evidence;
 };
 

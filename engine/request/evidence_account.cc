@@ -11,12 +11,8 @@ namespace annulus {
 namespace {
 
 constexpr int32_t kSinkTokens = 4;
-constexpr int64_t kShortestSentence = 12;  // bytes
-constexpr size_t kMostEndBytes = 4;        // of what tells that a sentence ends
 constexpr double kShareOfBest = 0.25;
 constexpr double kTimesMedian = 4;
-
-bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 }  // namespace
 
@@ -44,25 +40,10 @@ void EvidenceAccount::AddShares(std::span<const EvidenceShare> shares) {
   }
 }
 
-// `last_` ends with the text up to here.
-bool EvidenceAccount::EndsHere(absl::string_view seen) const {
-  if (seen.size() >= 3) {
-    const absl::string_view mark = seen.substr(seen.size() - 3);
-    if (mark == "\u3002" || mark == "\uff01" || mark == "\uff1f") return true;
-  }
-  if (end_ - begin_ < kShortestSentence) return false;
-  if (seen.back() == '\n') return true;
-  if (!IsBlank(seen.back()) || seen.size() < 2) return false;
-  const char mark = seen[seen.size() - 2];
-  return mark == '.' || mark == '!' || mark == '?';
-}
-
 void EvidenceAccount::AddText(absl::string_view text, std::vector<SentenceEvidence>& ended) {
   for (const char c : text) {
     ++end_;
-    if (last_.size() == kMostEndBytes) last_.erase(0, 1);
-    last_.push_back(c);
-    if (EndsHere(last_)) EndSentence(ended);
+    if (ends_.Push(c)) EndSentence(ended);
   }
   if (text.empty()) return;
   for (const auto& [begin, block] : fresh_) {
@@ -80,7 +61,7 @@ void EvidenceAccount::Finish(std::vector<SentenceEvidence>& ended) {
 void EvidenceAccount::EndSentence(std::vector<SentenceEvidence>& ended) {
   SentenceEvidence sentence{begin_, end_, PassagesOf(blocks_)};
   blocks_.clear();
-  last_.clear();
+  ends_.Restart();
   begin_ = end_;
   const size_t left = kMostPassages - given_;
   if (sentence.passages.size() > left) sentence.passages.resize(left);

@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "engine/api/request.h"
 #include "engine/api/result.h"
+#include "engine/api/sentence_ends.h"
 #include "engine/state/step_plan.h"
 
 namespace annulus {
@@ -34,8 +35,7 @@ std::vector<RowRange> EvidenceRanges(std::span<const PromptDocument> documents);
 // most kMostOfSentence passages, the best ones, and an answer at most kMostPassages: those of its
 // first sentences. A sentence without a block that stands out has none.
 //
-// A sentence ends behind ". ", "! ", "? " or a line end if it has at least 12 bytes by then, and
-// behind a full stop of Chinese or Japanese. What a token attended counts for the sentence that its
+// Sentences end where SentenceEnds says. What a token attended counts for the sentence that its
 // text ends in. Reasoning and calls of tools are no sentences, and what they attended is dropped.
 //
 // Used by the coordinator's thread alone.
@@ -55,7 +55,7 @@ class EvidenceAccount {
   void AddText(absl::string_view text, std::vector<SentenceEvidence>& ended);
   // The token belongs to reasoning or a call.
   void Drop() { fresh_.clear(); }
-  // The answer ends. The same for its last sentence.
+  // The text ends, or reasoning or a call interrupts it. The same for its last sentence.
   void Finish(std::vector<SentenceEvidence>& ended);
 
  private:
@@ -68,16 +68,15 @@ class EvidenceAccount {
   void EndSentence(std::vector<SentenceEvidence>& ended);
   double MedianOfOthers(const Blocks& blocks, double own) const;
   std::vector<Passage> PassagesOf(const Blocks& blocks) const;
-  bool EndsHere(absl::string_view seen) const;
 
   std::vector<PromptDocument> documents_;  // without their content
   size_t parts_ = 0;                       // blocks of all documents
   Blocks fresh_;                           // of tokens whose text has not come
   Blocks blocks_;                          // of the sentence
-  std::string last_;                       // the last few bytes of the sentence
-  int64_t begin_ = 0;                      // of the sentence, in bytes of the text
-  int64_t end_ = 0;                        // of the text so far
-  size_t given_ = 0;                       // passages
+  SentenceEnds ends_;
+  int64_t begin_ = 0;  // of the sentence, in bytes of the text
+  int64_t end_ = 0;    // of the text so far
+  size_t given_ = 0;   // passages
 };
 
 }  // namespace annulus

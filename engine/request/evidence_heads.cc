@@ -92,18 +92,18 @@ absl::Status CheckEvidence(const RequestSpec& spec, std::span<const LayerHead> h
   if (spec.documents.empty()) {
     return refuse(
         "evidence names passages of documents, and the request has none; name some in "
-        "`documents`, or leave `evidence` out");
+        "`documents`, or leave it out");
   }
   if (spec.prefill_only) return refuse("a prefill has no answer that could have evidence");
   if (heads.empty()) {
     return refuse(
         "this model cannot give evidence: it has no layer that attends the whole prompt, "
-        "or its kernels cannot score blocks of keys; leave `evidence` out");
+        "or its kernels cannot score blocks of keys; leave it out");
   }
   if (!attention.dense()) {
     return refuse("evidence is measured under dense attention alone, and this request attends by ",
                   AssignmentText(attention).substr(0, 200),
-                  "; set attention.policy to \"dense\", or leave `evidence` out");
+                  "; set attention.policy to \"dense\", or leave it out");
   }
   int64_t end = 0;
   for (const PromptDocument& document : spec.documents) {

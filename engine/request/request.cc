@@ -325,11 +325,13 @@ void Request::Append(std::vector<Delta> parts, Delta& delta) {
   }
 }
 
-// Adds the sentences that end in the parts.
+// Adds the sentences that end in the parts. Reasoning stands before a part's text, calls behind it.
 void Request::AddEvidence(std::vector<Delta>& parts) {
   for (Delta& part : parts) {
     if (!part.reasoning.empty() || !part.calls.empty()) evidence_->Drop();
+    if (!part.reasoning.empty()) evidence_->Finish(part.evidence);
     evidence_->AddText(part.text, part.evidence);
+    if (!part.calls.empty()) evidence_->Finish(part.evidence);
     sentences_.insert(sentences_.end(), part.evidence.begin(), part.evidence.end());
   }
 }

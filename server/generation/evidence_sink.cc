@@ -70,52 +70,93 @@ std::string BeginningOf(absl::string_view text, size_t most) {
 
 }  // namespace
 
+std::pair<size_t, size_t> PiecesOf(const DocumentPieces& pieces, int64_t begin, int64_t end) {
+  const auto after = std::partition_point(pieces.begin(), pieces.end(),
+                                          [&](const ByteRange& one) { return one.end <= begin; });
+  const auto behind = std::partition_point(pieces.begin(), pieces.end(),
+                                           [&](const ByteRange& one) { return one.begin < end; });
+  const size_t first = std::min(static_cast<size_t>(after - pieces.begin()), pieces.size() - 1);
+  auto last = static_cast<size_t>(behind - pieces.begin());
+  if (last > 0) --last;
+  while (last > first && pieces[last].begin == pieces[last].end) --last;
+  return {first, std::max(first, last)};
+}
+
 EvidenceSource::EvidenceSource(const std::vector<DocumentPtr>& documents,
-                               const DocumentStore& store, std::string heads)
+                               const DocumentStore& store, std::string heads,
+                               const std::vector<DocumentPieces>& pieces)
     : heads_(std::move(heads)) {
   for (const DocumentPtr& document : documents) {
-    documents_.push_back({document, store.NotesOf(document)});
+    const size_t index = documents_.size();
+    documents_.push_back({document, store.NotesOf(document),
+                          index < pieces.size() ? pieces[index] : DocumentPieces()});
   }
+}
+
+// Moves the place, which is that of whole tokens, to where sentences or pieces begin and end, and
+// adds its text.
+void EvidenceSource::Quote(const Document& document, PassagePlace& place) {
+  ByteRange within{0, static_cast<int64_t>(document.stored->size_bytes)};
+  ByteRange cut{place.byte_begin, place.byte_end};
+  bool whole = false;
+  if (!document.pieces.empty()) {
+    const auto [first, last] = PiecesOf(document.pieces, cut.begin, cut.end);
+    within = {document.pieces[first].begin, document.pieces[last].end};
+    whole = within.end - within.begin <= kMostPieceBytes;
+    cut = {std::clamp(cut.begin, within.begin, within.end),
+           std::clamp(cut.end, within.begin, within.end)};
+    if (whole) cut = within;
+  }
+  const int64_t first = std::min(place.byte_begin, std::max(within.begin, cut.begin - kMostCut));
+  const int64_t last = std::max(place.byte_end, std::min(within.end, cut.end + kMostCut));
+  const std::string text =
+      document.notes->text.Read(static_cast<size_t>(first), static_cast<size_t>(last));
+  const absl::string_view all = text;
+  const auto part = [&](int64_t from, int64_t to) {
+    return all.substr(static_cast<size_t>(from - first), static_cast<size_t>(to - from));
+  };
+  if (!whole) {
+    const int64_t begin = std::max(within.begin, first);
+    const int64_t end = std::min(within.end, last);
+    Cut sentences{part(begin, end), begin == within.begin, end == within.end,
+                  static_cast<size_t>(cut.begin - begin), static_cast<size_t>(cut.end - begin)};
+    WidenToSentences(sentences);
+    cut = {begin + static_cast<int64_t>(sentences.begin),
+           begin + static_cast<int64_t>(sentences.end)};
+  }
+  const auto characters = [&](int64_t from, int64_t to) {
+    return from <= to ? CountCharacters(part(from, to)) : -CountCharacters(part(to, from));
+  };
+  place.character_begin += characters(place.byte_begin, cut.begin);
+  place.character_end += characters(place.byte_end, cut.end);
+  place.byte_begin = cut.begin;
+  place.byte_end = cut.end;
+  const int64_t most = whole ? kMostPieceBytes : kMostTextBytes;
+  place.text = BeginningOf(part(cut.begin, cut.end), static_cast<size_t>(most));
 }
 
 void EvidenceSource::Place(Passage& passage) const {
   const auto index = static_cast<size_t>(passage.document);
   ANNULUS_CHECK(index < documents_.size()) << "a passage of document " << passage.document;
-  const auto& [stored, notes] = documents_[index];
-  const auto size = static_cast<int64_t>(stored->size_bytes);
+  const Document& document = documents_[index];
+  const StoredDocument& stored = *document.stored;
   const auto place_of = [&](int32_t block) {
     const auto at = static_cast<size_t>(block);
-    return at < stored->places.size() ? stored->places[at] : TokenPlace{size, stored->characters};
+    return at < stored.places.size()
+               ? stored.places[at]
+               : TokenPlace{static_cast<int64_t>(stored.size_bytes), stored.characters};
   };
   const TokenPlace begin = place_of(passage.begin / kPlaceTokens);
   const TokenPlace end = place_of((passage.end + kPlaceTokens - 1) / kPlaceTokens);
   PassagePlace& place = passage.place;
-  place.document = stored->name;
+  place.document = stored.name;
   place.byte_begin = begin.byte;
   place.byte_end = end.byte;
   place.character_begin = begin.character;
   place.character_end = end.character;
-  if (notes == nullptr) return;
-  if (notes->keeps_text) {
-    const int64_t first = std::max<int64_t>(0, begin.byte - kMostCut);
-    const int64_t last = std::min(size, end.byte + kMostCut);
-    const std::string text =
-        notes->text.Read(static_cast<size_t>(first), static_cast<size_t>(last));
-    Cut cut{text, first == 0, last == size, static_cast<size_t>(begin.byte - first),
-            static_cast<size_t>(end.byte - first)};
-    WidenToSentences(cut);
-    const absl::string_view all = text;
-    const auto characters = [&](size_t from, size_t to) {
-      return from <= to ? CountCharacters(all.substr(from, to - from))
-                        : -CountCharacters(all.substr(to, from - to));
-    };
-    place.character_begin += characters(static_cast<size_t>(begin.byte - first), cut.begin);
-    place.character_end += characters(static_cast<size_t>(end.byte - first), cut.end);
-    place.byte_begin = first + static_cast<int64_t>(cut.begin);
-    place.byte_end = first + static_cast<int64_t>(cut.end);
-    place.text = BeginningOf(all.substr(cut.begin, cut.end - cut.begin), kMostTextBytes);
-  }
-  place.label = std::string(notes->LabelAt((place.byte_begin + place.byte_end) / 2));
+  if (document.notes == nullptr) return;
+  if (document.notes->keeps_text) Quote(document, place);
+  place.label = std::string(document.notes->LabelAt((place.byte_begin + place.byte_end) / 2));
 }
 
 void EvidenceSink::PlaceAll(std::vector<SentenceEvidence>& sentences) const {

@@ -367,8 +367,8 @@ absl::StatusOr<BuiltRequest> BuildRequest(const v1::GenerationSpec& spec, const 
   ANNULUS_RETURN_IF_ERROR(ReadToolChoice(spec, request.reading));
   ANNULUS_ASSIGN_OR_RETURN(request.output, CompileOutput(spec, engine, request, memory, cancel));
   if (request.evidence) {
-    built.evidence = std::make_shared<const EvidenceSource>(found->list, documents,
-                                                            engine.model().evidence_heads);
+    built.evidence = std::make_shared<const EvidenceSource>(
+        found->list, documents, engine.model().evidence_heads, found->pieces);
   }
   // Choose the seed here, so that the first event can report it.
   if (!request.sampling.seed.has_value()) request.sampling.seed = std::random_device()();

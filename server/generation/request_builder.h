@@ -22,6 +22,9 @@ struct FoundDocuments {
   SteadyTime at;
   // What the request calls them; as many as there are documents, or none. Empty: their own titles.
   std::vector<std::string> titles = {};
+  // The pieces that the client joined to a document's text, in order, if passages are to be whole
+  // pieces: see EvidenceSource. As many as there are documents, or none; empty for other documents.
+  std::vector<DocumentPieces> pieces = {};
 
   // What the model is told of a document: a title, or else its name.
   absl::string_view TitleOf(size_t index) const;

@@ -29,8 +29,9 @@ class BlockCutter {
   template <typename Part>
   void Add(const Delta& delta, const Part& part) {
     const auto add = [&](const AnswerBlock& next, const std::string& bytes) {
-      const bool joins = count_ > 0 && kind_ == next.kind && call_ == next.call;
+      const bool joins = count_ > 0 && !ended_ && kind_ == next.kind && call_ == next.call;
       if (!joins) ++count_;
+      ended_ = false;
       kind_ = next.kind;
       call_ = next.call;
       part(next, bytes, !joins);
@@ -48,7 +49,10 @@ class BlockCutter {
     return true;
   }
 
-  // Whether text would join the newest block, or begin the first.
+  // Text that comes next begins a block.
+  void EndBlock() { ended_ = true; }
+
+  // Whether text would join the newest block, or begin the first, unless EndBlock was called.
   bool in_text() const { return kind_ == AnswerBlock::Kind::kText; }
   // The place of the newest block.
   size_t last() const { return count_ - 1; }
@@ -57,6 +61,7 @@ class BlockCutter {
   size_t count_ = 0;
   AnswerBlock::Kind kind_ = AnswerBlock::Kind::kText;
   int32_t call_ = 0;
+  bool ended_ = false;
 };
 
 // The blocks of an answer so far, with their bytes. Not thread-safe.
@@ -76,6 +81,7 @@ class AnswerBlocks {
   void AddEmptyText() {
     if (cutter_.AddEmptyText()) blocks_.emplace_back();
   }
+  void EndBlock() { cutter_.EndBlock(); }
   bool in_text() const { return cutter_.in_text(); }
   size_t last() const { return cutter_.last(); }
 

@@ -33,7 +33,7 @@ class AnswerForm {
   virtual ~AnswerForm() = default;
 
   // A form that begins anew, for the answer to the same request; null if this API has no such
-  // thing. Made before the answer begins.
+  // thing. Made before the answer begins, after SetDocuments.
   virtual std::unique_ptr<AnswerForm> Again() const { return nullptr; }
 
   // Whether the answer is a stream of events (text/event-stream), or one JSON object.
@@ -50,6 +50,8 @@ class AnswerForm {
   virtual bool gathers() const { return !streams(); }
   // Gathers a part of the answer for its end.
   virtual void Gather(const Delta& delta) = 0;
+  // Upper bound of the bytes that Gather takes for a delta's evidence.
+  virtual size_t CitationBytes(const Delta& /*delta*/) const { return 0; }
   // Bytes that are gathered.
   virtual size_t gathered_bytes() const = 0;
   virtual std::string Whole(const AnswerFacts& facts, const Completion& completion) = 0;
@@ -66,6 +68,11 @@ class AnswerForm {
   virtual bool echoes() const { return false; }
   // The prompt, and what its first token, of which no log probability will come, is by itself.
   virtual void SetEcho(const std::string& /*prompt*/, const std::string& /*first_token*/) {}
+
+  // The documents of the prompt, for forms whose answers cite them; before the answer begins.
+  virtual void SetDocuments(std::vector<PromptedDocument> /*documents*/) {}
+  // Heap bytes of what this keeps of the request, and the request's evidence of the same.
+  virtual size_t kept_bytes() const { return 0; }
 
   // Replaces the name of a GenerationSpec field in an error by the one of the request.
   virtual absl::Status PlaceField(absl::Status status) const = 0;

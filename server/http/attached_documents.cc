@@ -61,6 +61,7 @@ absl::StatusOr<DocumentPtr> Tokenized(ServiceContext& context, const Caller& cal
   part.mutable_header()->set_name(name);
   part.mutable_header()->set_title(document.title);
   part.mutable_header()->set_transient(true);
+  part.mutable_header()->set_keep_text(document.quoted);
   ANNULUS_RETURN_IF_ERROR(upload.Accept(part));
   for (size_t at = 0; at < document.text.size(); at += kAttachedPart) {
     part.mutable_chunk()->set_offset(static_cast<int64_t>(at));
@@ -74,6 +75,35 @@ std::string AttachedNameOf(absl::string_view text) {
   Sha256 hash;
   hash.Update(text);
   return absl::StrCat("attached-", hash.FinishHex());
+}
+
+absl::Status CheckAttached(const AttachedDocument& document) {
+  if (document.title.size() > kLongestAttachedTitle) {
+    return FieldError(document.field,
+                      absl::StrCat("has a title of ", document.title.size(),
+                                   " bytes; allowed are 0 to ", kLongestAttachedTitle));
+  }
+  if (document.name.empty() && document.text.empty()) {
+    return FieldError(document.field, "has an empty document; leave it out");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DocumentPtr> ReadAttached(ServiceContext& context, const Caller& caller,
+                                         const AttachedDocument& document,
+                                         const CancelFlag& cancel) {
+  if (document.name.empty()) {
+    return Tokenized(context, caller, document, AttachedNameOf(document.text), cancel);
+  }
+  absl::StatusOr<DocumentPtr> stored = context.documents.Get(caller.tenant, document.name);
+  if (absl::IsNotFound(stored.status())) return MissingFileError(context, document.name);
+  if (stored.ok() && document.quoted && !(*stored)->has_text) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the document ", QuoteName(document.name),
+        " was uploaded without keep_text, so the server has no text of it to quote; upload it "
+        "again with keep_text, or as a file of /v1/files"));
+  }
+  return stored;
 }
 
 // Whether the request has this document already.
@@ -118,31 +148,23 @@ absl::Status ReadFileData(absl::string_view data, std::string& text) {
   return CheckIsText(type, text);
 }
 
-absl::Status AttachDocuments(ServiceContext& context, const Caller& caller,
-                             std::vector<AttachedDocument> documents, AskedGeneration& asked,
-                             CallMemory& memory, const CancelFlag& cancel) {
-  if (documents.empty()) return absl::OkStatus();
+absl::StatusOr<std::vector<PromptedDocument>> AttachDocuments(
+    ServiceContext& context, const Caller& caller, std::vector<AttachedDocument> documents,
+    AskedGeneration& asked, CallMemory& memory, const CancelFlag& cancel) {
+  if (documents.empty() && !asked.spec.evidence()) return std::vector<PromptedDocument>();
   ANNULUS_RETURN_IF_ERROR(context.CheckDocumentsLoaded());
   ANNULUS_RETURN_IF_ERROR(memory.Hold(CallMemory::kWork, kAttachedCopies * kAttachedPart));
   ANNULUS_ASSIGN_OR_RETURN(FoundDocuments found,
                            FindDocuments(asked.spec, context.documents, caller.tenant));
   found.titles.resize(found.list.size());
-  for (AttachedDocument& document : documents) {
-    if (document.title.size() > kLongestAttachedTitle) {
-      return FieldError(document.field,
-                        absl::StrCat("has a title of ", document.title.size(),
-                                     " bytes; allowed are 0 to ", kLongestAttachedTitle));
-    }
-    if (document.name.empty() && document.text.empty()) {
-      return FieldError(document.field, "has an empty document; leave it out");
-    }
-    absl::StatusOr<DocumentPtr> read;
-    if (document.name.empty()) {
-      read = Tokenized(context, caller, document, AttachedNameOf(document.text), cancel);
-    } else {
-      read = context.documents.Get(caller.tenant, document.name);
-      if (absl::IsNotFound(read.status())) return MissingFileError(context, document.name);
-    }
+  found.pieces.resize(found.list.size());
+  std::vector<PromptedDocument> prompted;
+  for (const DocumentPtr& named : found.list) prompted.push_back({-1, named->title});
+  for (size_t i = 0; i < documents.size(); ++i) {
+    AttachedDocument& document = documents[i];
+    ANNULUS_RETURN_IF_ERROR(CheckAttached(document));
+    const absl::StatusOr<DocumentPtr> read = ReadAttached(context, caller, document, cancel);
+    if (absl::IsNotFound(read.status())) return read.status();
     document.text = std::string();
     if (!read.ok()) return About(document, read.status());
     const DocumentPtr& stored = *read;
@@ -155,10 +177,13 @@ absl::Status AttachDocuments(ServiceContext& context, const Caller& caller,
     }
     asked.spec.add_documents(stored->name);
     found.list.push_back(stored);
+    prompted.push_back(
+        {static_cast<int>(i), document.title.empty() ? stored->title : document.title});
     found.titles.push_back(std::move(document.title));
+    found.pieces.push_back(std::move(document.pieces));
   }
   asked.documents = std::move(found);
-  return absl::OkStatus();
+  return prompted;
 }
 
 absl::Status MissingFileError(const ServiceContext& context, absl::string_view id) {

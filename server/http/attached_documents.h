@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "server/generation/generation_run.h"
 #include "server/generation/service_context.h"
@@ -18,6 +19,17 @@ struct AttachedDocument {
   std::string name = {};   // of an uploaded one; empty: `text` is the document
   std::string text = {};   // UTF-8
   std::string title = {};  // for the model; empty: an uploaded document's own
+  // The answer quotes its passages, so its text is kept while the request lasts.
+  bool quoted = false;
+  DocumentPieces pieces = {};  // see FoundDocuments
+};
+
+// A document of the prompt; Passage::document is its place among them.
+struct PromptedDocument {
+  // Which of the attached ones it is; of several that are the same, the first. -1: the spec names
+  // it.
+  int attached = -1;
+  std::string title = {};  // what it is called, or else the uploaded document's own; may be empty
 };
 
 // Checks that a document of this media type (empty: not told) which begins with these bytes is
@@ -31,13 +43,16 @@ absl::Status ReadFileData(absl::string_view data, std::string& text);
 
 // Adds documents behind those that the request names, and looks all of them up. A text becomes a
 // document of this request alone, cached like an uploaded one; it is not stored. A document that
-// comes twice is added once. Tokenizes, so it may take long; the tokens take memory of the store.
+// comes twice is added once. Tokenizes, so it may take long; the tokens, and the text of a document
+// that is quoted, take memory of the store. Returns all documents of the prompt, if there are
+// attached ones or the spec asks for evidence.
 //
 // Errors name AttachedDocument::field: INVALID_ARGUMENT, OUT_OF_RANGE and RESOURCE_EXHAUSTED as of
-// Upload and FindDocuments; NOT_FOUND if there is no such file.
-absl::Status AttachDocuments(ServiceContext& context, const Caller& caller,
-                             std::vector<AttachedDocument> documents, AskedGeneration& asked,
-                             CallMemory& memory, const CancelFlag& cancel);
+// Upload and FindDocuments; INVALID_ARGUMENT if an uploaded document is quoted whose text was not
+// kept; NOT_FOUND if there is no such file.
+absl::StatusOr<std::vector<PromptedDocument>> AttachDocuments(
+    ServiceContext& context, const Caller& caller, std::vector<AttachedDocument> documents,
+    AskedGeneration& asked, CallMemory& memory, const CancelFlag& cancel);
 
 // NOT_FOUND: there is no file with this id (any more). Without --documents the message says that
 // files do not outlive the server.

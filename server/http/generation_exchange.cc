@@ -114,17 +114,23 @@ absl::StatusOr<AskedGeneration> GenerationExchange::Read(const std::deque<std::s
   const bool named = !asked_.idempotency_key.empty();
   if (named) asked.spec.set_request_id(asked_.idempotency_key);
   asked.joins = asked_.repeats;
-  asked.lasting = {.lingers = named,
-                   .unnamed = !named,
-                   .note = std::make_shared<FormNote>(request.answer->Again(), facts_.created)};
   {
     std::lock_guard lock(mutex_);
     form_ = std::move(request.answer);
     headers_ = std::move(request.headers);
     choices_ = asked.choices;
   }
-  ANNULUS_RETURN_IF_ERROR(
+  ANNULUS_ASSIGN_OR_RETURN(
+      std::vector<PromptedDocument> prompted,
       AttachDocuments(context_, caller_, std::move(request.documents), asked, memory, cancel));
+  {
+    std::lock_guard lock(mutex_);
+    form_->SetDocuments(std::move(prompted));
+    ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kDecoded, form_->kept_bytes()));
+    asked.lasting = {.lingers = named,
+                     .unnamed = !named,
+                     .note = std::make_shared<FormNote>(form_->Again(), facts_.created)};
+  }
   if (request.keep_for.has_value()) {
     auto pin = PinOf(asked, *request.keep_for);
     std::lock_guard lock(mutex_);
@@ -294,7 +300,8 @@ absl::Status GenerationExchange::UseLocked(int choice, const SinkEvent& event) {
 }
 
 absl::Status GenerationExchange::GatherLocked(const Delta& delta) {
-  const size_t size = form_->gathered_bytes() + JsonBytes(delta) + kAnswerBytes;
+  const size_t size =
+      form_->gathered_bytes() + JsonBytes(delta) + form_->CitationBytes(delta) + kAnswerBytes;
   const size_t most = context_.config.max_message_bytes;
   if (size > most) return AnswerTooLargeError(size, most, "spec.sampling.max_tokens");
   ANNULUS_RETURN_IF_ERROR(memory_.Hold(CallMemory::kWork, kCopies * size));

@@ -384,6 +384,7 @@ std::unique_ptr<TextStream> FakeEngine::NewTextStream(const CancelFlag&) const {
       if (out_of_memory_) throw std::bad_alloc();
       holds_end_mark_ |= absl::StrContains(bytes, "]");
       latest_bytes_ = bytes.size();
+      AddPlaces(bytes);
       return Shifted(ids, encoder_->Append(bytes, &ids));
     }
     absl::Status Finish(std::vector<int32_t>& ids) override {
@@ -396,15 +397,18 @@ std::unique_ptr<TextStream> FakeEngine::NewTextStream(const CancelFlag&) const {
     const std::vector<TokenPlace>& places() const override { return places_; }
 
    private:
-    // Callers give an empty list. A byte is a token, and a character.
+    // Callers give an empty list.
     absl::Status Shifted(std::vector<int32_t>& ids, absl::Status status) {
       for (int32_t& id : ids) id += id_shift_;
-      tokens_ += std::ssize(ids);
-      while (std::ssize(places_) * kPlaceTokens < tokens_) {
-        const int64_t at = std::ssize(places_) * kPlaceTokens;
-        places_.push_back({at, at});
-      }
       return status;
+    }
+    // A byte is a token.
+    void AddPlaces(absl::string_view bytes) {
+      for (const char byte : bytes) {
+        const bool begins = (static_cast<unsigned char>(byte) & 0xC0) != 0x80;
+        if (begins) character_ = {tokens_, character_.character + (tokens_ == 0 ? 0 : 1)};
+        if (tokens_++ % kPlaceTokens == 0) places_.push_back(character_);
+      }
     }
 
     const size_t memory_bytes_;
@@ -412,6 +416,7 @@ std::unique_ptr<TextStream> FakeEngine::NewTextStream(const CancelFlag&) const {
     const int32_t id_shift_;
     size_t latest_bytes_ = 0;
     int64_t tokens_ = 0;
+    TokenPlace character_;  // where the newest one begins
     std::vector<TokenPlace> places_;
     bool holds_end_mark_ = false;
     const std::atomic<bool>& out_of_memory_;

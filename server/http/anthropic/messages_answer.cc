@@ -1,8 +1,11 @@
 #include "server/http/anthropic/messages_answer.h"
 
 #include <algorithm>
+#include <map>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -10,21 +13,26 @@
 #include "server/base/errors.h"
 #include "server/generation/request_builder.h"
 #include "server/http/answer_blocks.h"
+#include "server/http/anthropic/message_citations.h"
 #include "server/http/anthropic/messages_request.h"
 #include "server/http/json/json_text.h"
+#include "server/http/sentence_parts.h"
 #include "server/http/spec_fields.h"
 
 namespace annulus::server {
 namespace {
 
-// The block as JSON. `input`: of a call.
-std::string BlockJson(const AnswerBlock& block, absl::string_view text, absl::string_view input) {
+// The block as JSON. `input`: of a call. `citations`: of a text; empty: it has none.
+std::string BlockJson(const AnswerBlock& block, absl::string_view text, absl::string_view input,
+                      absl::string_view citations = "") {
   switch (block.kind) {
     case AnswerBlock::Kind::kReasoning:
       return absl::StrCat("{\"type\":\"thinking\",\"thinking\":", JsonString(text),
                           ",\"signature\":\"\"}");
     case AnswerBlock::Kind::kText:
-      return absl::StrCat("{\"type\":\"text\",\"text\":", JsonString(text), "}");
+      return absl::StrCat("{\"type\":\"text\",\"text\":", JsonString(text),
+                          citations.empty() ? "" : ",\"citations\":[", citations,
+                          citations.empty() ? "}" : "]}");
     case AnswerBlock::Kind::kCall:
       return absl::StrCat("{\"type\":\"tool_use\",\"id\":", JsonString(block.id),
                           ",\"name\":", JsonString(block.name), ",\"input\":", input, "}");
@@ -66,8 +74,10 @@ std::string MessagesStopJson(const Completion& completion) {
                       stopped ? JsonString(completion.matched_stop) : "null");
 }
 
-absl::Status PlaceMessagesFields(const absl::Status& status) {
-  return PlaceSpecFields(status, [](absl::string_view field) -> std::string {
+// `citing`: the field that asks for citations.
+absl::Status PlaceMessagesFields(const absl::Status& status, const std::string& citing) {
+  return PlaceSpecFields(status, [&](absl::string_view field) -> std::string {
+    if (field == "evidence") return citing;
     if (field == "sampling.stop") return "stop_sequences";
     if (field == "tool_choice.mode") return "tool_choice.type";
     if (field == "reasoning_budget") return "thinking.budget_tokens";
@@ -76,24 +86,37 @@ absl::Status PlaceMessagesFields(const absl::Status& status) {
   });
 }
 
+// With citations, each sentence of the text is a block: while it streams, nobody knows yet whether
+// it will have any.
 class MessagesForm final : public AnswerForm {
  public:
-  explicit MessagesForm(bool streams) : streams_(streams) {}
+  // `citing`: the field that asks for citations; empty: they are not enabled.
+  MessagesForm(bool streams, std::string citing, MessageCitations citations)
+      : streams_(streams), citing_(std::move(citing)), citations_(std::move(citations)) {}
 
   std::unique_ptr<AnswerForm> Again() const override {
-    return std::make_unique<MessagesForm>(streams_);
+    return std::make_unique<MessagesForm>(streams_, citing_, citations_);
   }
   bool streams() const override { return streams_; }
 
   std::string StreamDelta(const AnswerFacts& facts, const Delta& delta) override {
     std::string events = Begin(facts);
-    streamed_.Add(delta, [&](const AnswerBlock& block, const std::string& bytes, bool begins) {
-      if (begins) absl::StrAppend(&events, Open(block));
-      if (bytes.empty()) return;
-      absl::StrAppend(&events,
-                      BlockEvent("content_block_delta",
-                                 absl::StrCat(",\"delta\":", BlockDeltaJson(block.kind, bytes))));
-    });
+    if (!citations_.enabled()) {
+      AddEvents(delta, events);
+      return events;
+    }
+    const auto add = [&](const Delta& part, const SentenceEvidence* evidence, bool ends) {
+      AddEvents(part, events);
+      for (const std::string& citation : CitationsOf(evidence)) {
+        absl::StrAppend(
+            &events,
+            BlockEvent("content_block_delta",
+                       absl::StrCat(",\"delta\":{\"type\":\"citations_delta\",\"citation\":",
+                                    citation, "}")));
+      }
+      if (ends) streamed_.EndBlock();
+    };
+    sentences_.Split(delta, add);
     return events;
   }
 
@@ -113,23 +136,45 @@ class MessagesForm final : public AnswerForm {
   }
   std::string StreamBeat() const override { return MessagesEvent("ping", ""); }
 
-  void Gather(const Delta& delta) override { gathered_.Gather(delta); }
-  size_t gathered_bytes() const override { return gathered_.bytes(); }
+  void Gather(const Delta& delta) override {
+    if (!citations_.enabled()) return gathered_.Gather(delta);
+    const auto add = [&](const Delta& part, const SentenceEvidence* evidence, bool ends) {
+      gathered_.Gather(part);
+      for (const std::string& citation : CitationsOf(evidence)) {
+        std::string& of_block = cited_[gathered_.last()];
+        absl::StrAppend(&of_block, of_block.empty() ? "" : ",", citation);
+        cited_bytes_ += citation.size() + 1;
+      }
+      if (ends) gathered_.EndBlock();
+    };
+    sentences_.Split(delta, add);
+  }
+  size_t gathered_bytes() const override { return gathered_.bytes() + cited_bytes_; }
+  size_t CitationBytes(const Delta& delta) const override {
+    return citations_.enabled() ? citations_.Bytes(delta) : 0;
+  }
+  void SetDocuments(std::vector<PromptedDocument> documents) override {
+    citations_.SetDocuments(std::move(documents));
+  }
+  size_t kept_bytes() const override { return citations_.kept_bytes(); }
 
   std::string Whole(const AnswerFacts& facts, const Completion& completion) override {
     gathered_.AddEmptyText();
     std::string blocks;
-    for (const AnswerBlock& block : gathered_.all()) {
+    for (size_t i = 0; i < gathered_.all().size(); ++i) {
+      const AnswerBlock& block = gathered_.all()[i];
+      const auto cited = cited_.find(i);
       const bool call = block.kind == AnswerBlock::Kind::kCall;
       if (call && !IsWhole(completion.calls[static_cast<size_t>(block.call)])) continue;
-      absl::StrAppend(&blocks, blocks.empty() ? "" : ",",
-                      BlockJson(block, block.bytes, block.bytes));
+      absl::StrAppend(
+          &blocks, blocks.empty() ? "" : ",",
+          BlockJson(block, block.bytes, block.bytes, cited == cited_.end() ? "" : cited->second));
     }
     return MessageJson(facts, blocks, MessagesStopJson(completion));
   }
 
   absl::Status PlaceField(absl::Status status) const override {
-    return PlaceMessagesFields(status);
+    return PlaceMessagesFields(status, citing_);
   }
 
  private:
@@ -139,6 +184,21 @@ class MessagesForm final : public AnswerForm {
         "{\"id\":", JsonString(absl::StrCat("msg_", facts.request_id)),
         ",\"type\":\"message\",\"role\":\"assistant\",\"model\":", JsonString(facts.model),
         ",\"content\":[", blocks, "],", stop, ",\"usage\":", MessagesUsageJson(facts.usage), "}");
+  }
+
+  std::vector<std::string> CitationsOf(const SentenceEvidence* evidence) const {
+    return evidence == nullptr ? std::vector<std::string>() : citations_.ToJson(*evidence);
+  }
+
+  // Adds the events of what the delta adds to blocks.
+  void AddEvents(const Delta& delta, std::string& events) {
+    streamed_.Add(delta, [&](const AnswerBlock& block, const std::string& bytes, bool begins) {
+      if (begins) absl::StrAppend(&events, Open(block));
+      if (bytes.empty()) return;
+      absl::StrAppend(&events,
+                      BlockEvent("content_block_delta",
+                                 absl::StrCat(",\"delta\":", BlockDeltaJson(block.kind, bytes))));
+    });
   }
 
   // What comes before the first block.
@@ -167,10 +227,25 @@ class MessagesForm final : public AnswerForm {
   }
 
   const bool streams_;
+  const std::string citing_;
+  MessageCitations citations_;
+  SentenceParts sentences_;
   bool begun_ = false;
-  BlockCutter streamed_;   // of a stream
-  AnswerBlocks gathered_;  // of a whole answer
+  BlockCutter streamed_;                 // of a stream
+  AnswerBlocks gathered_;                // of a whole answer
+  std::map<size_t, std::string> cited_;  // by block: its citations
+  size_t cited_bytes_ = 0;
 };
+
+// What the citations need of the document blocks; they are not enabled if `citing` is empty.
+MessageCitations CitationsFor(const MessagesRequest& request) {
+  if (request.citing.empty()) return MessageCitations();
+  std::vector<CitedDocument> documents;
+  for (const AttachedDocument& document : request.documents) {
+    documents.push_back({document.name, document.pieces});
+  }
+  return MessageCitations(std::move(documents));
+}
 
 }  // namespace
 
@@ -180,7 +255,8 @@ absl::StatusOr<FormRequest> ReadMessagesForm(const std::deque<std::string>& body
   ANNULUS_RETURN_IF_ERROR(ReadMessagesRequest(body, /*counts=*/false, request, memory, cancel));
   FormRequest form;
   form.asked.spec = std::move(request.spec);
-  form.answer = std::make_unique<MessagesForm>(request.stream);
+  form.answer =
+      std::make_unique<MessagesForm>(request.stream, request.citing, CitationsFor(request));
   form.documents = std::move(request.documents);
   form.keep_for = request.keep_for;
   return form;
@@ -195,12 +271,14 @@ absl::StatusOr<HttpAnswer> CountMessageTokens(const HttpWork& work,
   ANNULUS_RETURN_IF_ERROR(ReadMessagesRequest(body, /*counts=*/true, request, work.memory, cancel));
   ANNULUS_RETURN_IF_ERROR(context.CheckModel(request.spec.model()));
   AskedGeneration asked{.spec = std::move(request.spec)};
-  ANNULUS_RETURN_IF_ERROR(AttachDocuments(context, work.caller, std::move(request.documents), asked,
-                                          work.memory, cancel));
+  const absl::Status attached = AttachDocuments(context, work.caller, std::move(request.documents),
+                                                asked, work.memory, cancel)
+                                    .status();
+  ANNULUS_RETURN_IF_ERROR(attached);
   const auto built =
       BuildRequest(asked.spec, *engine, context.documents, work.caller.tenant, work.memory, cancel,
                    asked.documents.has_value() ? &*asked.documents : nullptr);
-  if (!built.ok()) return PlaceMessagesFields(built.status());
+  if (!built.ok()) return PlaceMessagesFields(built.status(), request.citing);
   return HttpAnswer{.content_type = "application/json",
                     .body = absl::StrCat("{\"input_tokens\":", built->spec.prompt.size(), "}")};
 }

@@ -22,12 +22,90 @@ using MessagesField = JsonField<MessagesRequest>;
 constexpr size_t kMessagesCopies = 5;
 // A document and its place, or a message.
 constexpr size_t kMessagesBlockBytes = 2 * kMessageBytes;
+// Texts that documents with citations are made of: their places are kept with the answer.
+constexpr size_t kMostPieces = 4096;
 
 absl::Status Unsupported(absl::string_view field, absl::string_view what) {
   return FieldError(field, absl::StrCat(QuoteName(what), " is not supported"));
 }
 
+// The texts of a message are lines, but the assistant's belong together: an answer with citations
+// has a block for each sentence.
+void AddTextBlock(MessagesRequest& request, absl::string_view text, bool after_text) {
+  v1::Message& message = LastMessage(request.spec);
+  std::string& content = *message.mutable_content();
+  if (after_text && message.role() == "assistant") {
+    content.append(text.data(), text.size());
+    return;
+  }
+  if (after_text && message.role().empty() && !content.empty()) {
+    request.joints.push_back(content.size());
+  }
+  AddLine(text, content);
+}
+
+// The same once the role of such a message turns out to be the assistant's.
+void DropJoints(MessagesRequest& request) {
+  std::string& content = *LastMessage(request.spec).mutable_content();
+  std::string joined;
+  joined.reserve(content.size());
+  size_t from = 0;
+  for (const size_t joint : request.joints) {
+    joined.append(content, from, joint - from);
+    from = joint + 1;
+  }
+  joined.append(content, from);
+  content = std::move(joined);
+}
+
+// A document enables citations; a text has those that an earlier answer gave it, which change
+// nothing.
+absl::Status CheckCitations(const MessagesBlock& block) {
+  if (block.type == "document" && block.lists_citations) {
+    return FieldError(absl::StrCat(block.field, ".citations"),
+                      "of a document must be an object: {\"enabled\": true}");
+  }
+  if (block.type != "document" && block.enables_citations) {
+    return FieldError(absl::StrCat(block.field, ".citations.enabled"),
+                      absl::StrCat("a block of type ", QuoteName(block.type),
+                                   " cannot be cited: enable citations on blocks of type "
+                                   "\"document\""));
+  }
+  return absl::OkStatus();
+}
+
+void NoteCitations(MessagesRequest& request, const MessagesBlock& block) {
+  std::string& first = block.enables_citations ? request.citing : request.uncited;
+  if (first.empty()) first = absl::StrCat(block.field, ".citations.enabled");
+}
+
+// All documents have citations, or none: else an answer by one without them would seem to rest on
+// none.
+absl::Status FinishCitations(MessagesRequest& request) {
+  if (request.citing.empty()) return absl::OkStatus();
+  if (!request.uncited.empty()) {
+    return FieldError(request.uncited,
+                      absl::StrCat("must be true, because ", request.citing,
+                                   " is: citations are for all documents of a request or none"));
+  }
+  if (request.spec.documents_size() > 0) {
+    return FieldError("annulus.documents",
+                      "cannot be cited: send each of them as a block of type \"document\" with "
+                      "the source {\"type\": \"file\", \"file_id\": its name}");
+  }
+  if (request.pieces > kMostPieces) {
+    return FieldError(request.citing,
+                      absl::StrCat("the documents have ", request.pieces,
+                                   " blocks of content; with citations at most ", kMostPieces,
+                                   " are allowed: join neighbours, or leave citations out"));
+  }
+  request.spec.set_evidence(true);
+  for (AttachedDocument& document : request.documents) document.quoted = true;
+  return absl::OkStatus();
+}
+
 absl::Status FinishDocument(MessagesRequest& request, MessagesBlock block) {
+  NoteCitations(request, block);
   AttachedDocument document{.field = block.field, .title = std::move(block.title)};
   if (block.source == "file") {
     if (block.file_id.empty()) return FieldError(block.field, "its source has no file_id");
@@ -39,6 +117,10 @@ absl::Status FinishDocument(MessagesRequest& request, MessagesBlock block) {
     if (!read.ok()) return WithField(read, block.field);
   } else if (block.source == "text" || block.source == "content") {
     document.text = std::move(block.data);
+    if (block.source == "content" && block.enables_citations) {
+      request.pieces += block.pieces.size();
+      document.pieces = std::move(block.pieces);
+    }
   } else {
     return FieldError(absl::StrCat(block.field, ".source.type"),
                       absl::StrCat(QuoteName(block.source),
@@ -88,6 +170,7 @@ absl::Status FinishBlock(MessagesRequest& request) {
   if (block.field.empty()) return absl::OkStatus();
   if (block.type.empty()) return FieldError(absl::StrCat(block.field, ".type"), "is required");
   const bool is_text = block.type == "text";
+  ANNULUS_RETURN_IF_ERROR(CheckCitations(block));
   if (absl::StartsWith(block.field, "system")) {
     if (!is_text) return Unsupported(absl::StrCat(block.field, ".type"), block.type);
     AddLine(block.text, request.system);
@@ -95,8 +178,9 @@ absl::Status FinishBlock(MessagesRequest& request) {
   }
   if (block.type == "tool_result") return AddResult(request, std::move(block));
   ANNULUS_RETURN_IF_ERROR(LeaveResults(request));
+  const bool after_text = std::exchange(request.after_text, is_text);
   if (is_text) {
-    AddText(request.spec, block.text);
+    AddTextBlock(request, block.text, after_text);
   } else if (block.type == "tool_use") {
     return AddCall(request, block);
   } else if (block.type == "thinking") {
@@ -130,6 +214,8 @@ absl::Status AddMessage(MessagesRequest& request, const JsonValue&) {
   const absl::Status before = FinishMessage(request);
   ++request.messages;
   request.blocks = 0;
+  request.after_text = false;
+  request.joints.clear();
   request.has_role = true;  // of a message that an error leaves out nothing is asked
   ANNULUS_RETURN_IF_ERROR(before);
   ANNULUS_RETURN_IF_ERROR(StartMessage(request.spec));
@@ -158,6 +244,8 @@ absl::Status SetRole(MessagesRequest& request, const JsonValue& value) {
     }
     if (messages[i].role().empty()) messages[i].set_role(std::string(value.text));
   }
+  if (value.text == "assistant") DropJoints(request);
+  request.joints.clear();
   return absl::OkStatus();
 }
 
@@ -181,6 +269,25 @@ absl::Status SetBlock(MessagesRequest& request, const JsonValue& value) {
 absl::Status AddSourceText(MessagesRequest& request, const JsonValue& value) {
   if (value.kind == JsonValue::kArray) return absl::OkStatus();
   AddLine(value.text, request.block.data);
+  return absl::OkStatus();
+}
+
+// The same, of a source whose blocks are cited whole.
+absl::Status AddPiece(MessagesRequest& request, const JsonValue& value) {
+  if (value.kind == JsonValue::kArray) return absl::OkStatus();
+  AddLine(value.text, request.block.data);
+  const auto end = static_cast<int64_t>(request.block.data.size());
+  request.block.pieces.push_back({end - static_cast<int64_t>(value.text.size()), end});
+  return absl::OkStatus();
+}
+
+absl::Status SetCitations(MessagesRequest& request, const JsonValue& value) {
+  request.block.lists_citations = value.kind == JsonValue::kArray;
+  return absl::OkStatus();
+}
+
+absl::Status EnableCitations(MessagesRequest& request, const JsonValue& value) {
+  request.block.enables_citations = value.truth;
   return absl::OkStatus();
 }
 
@@ -277,8 +384,9 @@ std::vector<MessagesField> BlockFields() {
       {"messages[].content[].thinking", kString, SetBlock<&MessagesBlock::text>, false,
        kMessagesBlockBytes, kMessagesCopies},
       {.path = "messages[].content[].signature", .kinds = kString, .skip = true},
-      {.path = "messages[].content[].citations", .kinds = kObject | kArray},
-      {"messages[].content[].citations.enabled", kBool, MustBeFalse<MessagesRequest>},
+      {"messages[].content[].citations", kObject | kArray, SetCitations},
+      {.path = "messages[].content[].citations[]", .kinds = kObject, .skip = true},
+      {"messages[].content[].citations.enabled", kBool, EnableCitations},
       {"messages[].content[].title", kString, SetBlock<&MessagesBlock::title>, false,
        kMessagesBlockBytes, kMessagesCopies},
       {"messages[].content[].context", kString, SetBlock<&MessagesBlock::context>, false,
@@ -309,18 +417,19 @@ std::vector<MessagesField> BlockFields() {
       {.path = "messages[].content[].source.url", .kinds = kString, .skip = true},
       {"messages[].content[].source.data", kString, AddSourceText, false, kMessagesBlockBytes,
        kMessagesCopies},
-      {"messages[].content[].source.content", uint8_t(kString | kArray), AddSourceText, false,
+      {"messages[].content[].source.content", uint8_t(kString | kArray), AddPiece, false,
        kMessagesBlockBytes, kMessagesCopies},
       {"messages[].content[].source.content[]", kObject},
       {"messages[].content[].source.content[].type", kString, MustBe<MessagesRequest, "text">},
-      {"messages[].content[].source.content[].text", kString, AddSourceText, false,
-       kMessagesBlockBytes, kMessagesCopies},
+      {"messages[].content[].source.content[].text", kString, AddPiece, false, kMessagesBlockBytes,
+       kMessagesCopies},
       {"system", uint8_t(kString | kArray), SetSystem, false, kMessagesBlockBytes, kMessagesCopies},
       {"system[]", kObject, AddSystemBlock, false, kMessagesBlockBytes},
       {"system[].type", kString, SetBlock<&MessagesBlock::type>},
       {"system[].text", kString, SetBlock<&MessagesBlock::text>, false, kMessagesBlockBytes,
        kMessagesCopies},
       {.path = "system[].citations", .kinds = kArray},
+      {.path = "system[].citations[]", .kinds = kObject, .skip = true},
   };
 }
 
@@ -397,7 +506,7 @@ absl::Status ReadMessagesRequest(const std::deque<std::string>& body, bool count
     request.spec.mutable_messages()->set_continue_final_message(true);
   }
   PutSystemFirst(request.spec, std::move(request.system));
-  return absl::OkStatus();
+  return FinishCitations(request);
 }
 
 }  // namespace annulus::server

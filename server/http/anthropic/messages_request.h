@@ -25,9 +25,12 @@ struct MessagesBlock {
   std::string media_type;
   std::string data;  // the source's text, or the result of a tool
   std::string file_id;
-  std::string id;     // of a call, also where its result stands
-  std::string name;   // of the tool
-  std::string input;  // JSON
+  std::string id;                // of a call, also where its result stands
+  std::string name;              // of the tool
+  std::string input;             // JSON
+  DocumentPieces pieces;         // where the texts of a source's `content` stand in `data`
+  bool lists_citations = false;  // of an earlier answer
+  bool enables_citations = false;
 };
 
 // A request of POST /v1/messages or /v1/messages/count_tokens.
@@ -38,6 +41,8 @@ struct MessagesRequest {
   // For how long the keys and values of the documents are to stay: the longest of all
   // `cache_control`.
   std::optional<std::chrono::milliseconds> keep_for = std::nullopt;
+  // The field of the first document that enables citations; empty: none does.
+  std::string citing = {};
 
   // Used while it is read.
   std::string system = {};
@@ -48,6 +53,10 @@ struct MessagesRequest {
   bool has_role = false;  // of the newest
   int blocks = 0;         // likewise
   MessagesBlock block = {};
+  bool after_text = false;          // the block before it is a text of the same message
+  std::vector<size_t> joints = {};  // line feeds between texts of a message without a role yet
+  std::string uncited = {};         // the first document without citations
+  size_t pieces = 0;                // of all documents
 };
 
 // Reads a body. Checks the fields that this layer alone knows; all others are checked by

@@ -116,6 +116,7 @@ absl::Status UploadExchange::BeginFile(const FormPart& part) {
                   DocumentShare(context_.quotas, call_.caller));
   v1::UploadDocumentRequest header;
   header.mutable_header()->set_name(NewFileId());
+  header.mutable_header()->set_keep_text(true);  // for answers that quote it
   header.mutable_header()->set_title(std::string(LastNameOf(part.filename.value_or(""))));
   const absl::Status status = upload_->Accept(header);
   if (!status.GetPayload(kFieldPayload).has_value()) return status;

@@ -130,6 +130,22 @@ TEST(EvidenceAccount, EndsSentencesOfChineseText) {
   EXPECT_THAT(AddAll(account, {}, "\u3002"), SizeIs(1));
 }
 
+// A call or reasoning stands between.
+TEST(EvidenceAccount, EndsASentenceThatIsInterrupted) {
+  EvidenceAccount account(kDocuments, kBlock);
+  AddAll(account, {{128, 192, 0.5F}}, "I look");
+  std::vector<SentenceEvidence> ended = Finish(account);
+  ASSERT_THAT(ended, SizeIs(1));
+  EXPECT_EQ(ended[0].end, 6);
+  EXPECT_THAT(Finish(account), IsEmpty());  // nothing has come since
+  AddAll(account, {{320, 384, 0.5F}}, "Here");
+  ended = Finish(account);
+  ASSERT_THAT(ended, SizeIs(1));
+  EXPECT_EQ(ended[0].begin, 6);
+  EXPECT_EQ(ended[0].end, 10);
+  EXPECT_THAT(ended[0].passages, SizeIs(1));
+}
+
 TEST(EvidenceAccount, KeepsAttentionUntilTheTokensTextComes) {
   EvidenceAccount account(kDocuments, kBlock);
   AddAll(account, {{128, 192, 0.5F}}, "");  // a part of a character

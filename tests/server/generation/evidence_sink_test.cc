@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "server/documents/upload.h"
 #include "server/generation/bounded_sink.h"
 #include "server/generation/messages.h"
@@ -132,6 +133,39 @@ TEST_F(EvidenceSinkTest, TakesASentenceOfAMegabyte) {
   const PassagePlace all = Place({solid}, At(0, 0, 1 << 20));
   EXPECT_EQ(all.byte_end, 1 << 20);
   EXPECT_THAT(all.text, SizeIs(EvidenceSource::kMostTextBytes));
+}
+
+TEST_F(EvidenceSinkTest, WidensToWholePieces) {
+  const std::string text = absl::StrCat(std::string(100, 'a'), "\n\n", std::string(100, 'b'), "\n",
+                                        std::string(20'000, 'c'));
+  const DocumentPieces pieces = {{0, 100}, {101, 101}, {102, 202}, {203, 20'203}};
+  const EvidenceSource source({Store("a", text, true)}, store_, "heads", {pieces});
+  const auto place = [&](int32_t begin, int32_t end) {
+    Passage passage = At(0, begin, end);
+    source.Place(passage);
+    EXPECT_EQ(passage.place.character_begin, passage.place.byte_begin);
+    EXPECT_EQ(passage.place.character_end, passage.place.byte_end);
+    return passage.place;
+  };
+  EXPECT_EQ(place(0, 64).text, std::string(100, 'a'));
+  EXPECT_EQ(place(64, 128).text, text.substr(0, 202));
+  EXPECT_EQ(place(128, 192).text, std::string(100, 'b'));
+  // Of a piece that is too long for that it is a part.
+  EXPECT_EQ(place(640, 704).text, std::string(64, 'c'));
+  EXPECT_EQ(place(640, 704).byte_begin, 640);
+  EXPECT_EQ(place(20'160, 20'203).byte_end, 20'203);
+}
+
+TEST_F(EvidenceSinkTest, FindsThePiecesOfARange) {
+  const DocumentPieces pieces = {{0, 0}, {1, 5}, {6, 6}, {7, 9}, {10, 10}};
+  const auto of = [&](int64_t begin, int64_t end) { return PiecesOf(pieces, begin, end); };
+  using Found = std::pair<size_t, size_t>;
+  EXPECT_EQ(of(1, 5), Found(1, 1));
+  EXPECT_EQ(of(1, 7), Found(1, 1));
+  EXPECT_EQ(of(2, 8), Found(1, 3));
+  EXPECT_EQ(of(5, 7), Found(3, 3));  // the line feeds between two
+  EXPECT_EQ(of(0, 1), Found(1, 1));
+  EXPECT_EQ(of(8, 11), Found(3, 3));
 }
 
 TEST_F(EvidenceSinkTest, NamesTheMarkThatMostOfItLiesUnder) {

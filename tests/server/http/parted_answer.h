@@ -1,6 +1,10 @@
 #ifndef ANNULUS_TESTS_SERVER_HTTP_PARTED_ANSWER_H_
 #define ANNULUS_TESTS_SERVER_HTTP_PARTED_ANSWER_H_
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "tests/server/fake_engine.h"
 
 namespace annulus::server {
@@ -20,6 +24,14 @@ inline FakeScript PartedAnswer() {
   script.completion.calls = {{"abc123xyz", "search", "{\"q\": \"x\"}"}, {"def456uvw", "now", "{}"}};
   script.completion.usage.reasoning_tokens = 3;
   return script;
+}
+
+// A part of an answer's text, with the evidence of the sentences that it ends.
+inline Delta TextPart(const std::string& text, std::vector<SentenceEvidence> evidence = {}) {
+  Delta part;
+  part.text = text;
+  part.evidence = std::move(evidence);
+  return part;
 }
 
 }  // namespace annulus::server

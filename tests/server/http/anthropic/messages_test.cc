@@ -6,13 +6,11 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "tests/server/http/api_fixture.h"
+#include "tests/server/http/anthropic/messages_fixture.h"
 #include "tests/server/http/parted_answer.h"
 
 namespace annulus::server {
@@ -24,55 +22,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-constexpr char kMessages[] = "/v1/messages";
-constexpr char kCount[] = "/v1/messages/count_tokens";
-
-json MessagesBody(const json& more = json::object()) {
-  json body = {
-      {"model", "fake"}, {"messages", {{{"role", "user"}, {"content", "Hi"}}}}, {"max_tokens", 5}};
-  body.update(more);
-  return body;
-}
-
-json Blocks(const json& blocks) {
-  return {{"messages", {{{"role", "user"}, {"content", blocks}}}}};
-}
-
-json Document(const json& source, const json& more = json::object()) {
-  json block = {{"type", "document"}, {"source", source}};
-  block.update(more);
-  return block;
-}
-
-json TextSource(const std::string& text) {
-  return {{"type", "text"}, {"media_type", "text/plain"}, {"data", text}};
-}
-
-// Name and data of each event.
-std::vector<std::pair<std::string, json>> NamedEvents(const std::string& body) {
-  std::vector<std::pair<std::string, json>> events;
-  for (const absl::string_view event : absl::StrSplit(body, "\n\n", absl::SkipEmpty())) {
-    if (event[0] == ':') continue;
-    const std::pair<std::string, std::string> lines =
-        absl::StrSplit(event, absl::MaxSplits('\n', 1));
-    events.emplace_back(lines.first.substr(7), json::parse(lines.second.substr(6)));
-    EXPECT_EQ(events.back().second["type"], events.back().first);
-  }
-  return events;
-}
-
-class MessagesTest : public ApiTest {
- protected:
-  // The text of the newest prompt.
-  std::string Prompt() {
-    std::string text;
-    for (const int32_t id : Submitted().prompt) {
-      if (id < 256) text.push_back(static_cast<char>(id));
-    }
-    return text;
-  }
-};
 
 TEST_F(MessagesTest, AnswersWhole) {
   Start();
@@ -459,8 +408,6 @@ TEST_F(MessagesTest, NamesWhatItRefuses) {
        "messages[0].content[0]"},
       {Blocks(json::array({Document(TextSource(""))})),
        "messages[0].content[0]: has an empty document"},
-      {Blocks(json::array({Document(TextSource("x"), {{"citations", {{"enabled", true}}}})})),
-       "messages[0].content[0].citations.enabled"},
       {Blocks(json::array({Document({{"type", "file"}})})), "file_id"},
       {Blocks(json::array({Document({{"type", "file"}, {"file_id", "none"}})})),
        "there is no file \"none\"", 404},
