@@ -188,7 +188,8 @@ std::string SpecFieldName(absl::string_view field) {
   if (absl::ConsumePrefix(&field, "sampling.")) return std::string(field);
   if (absl::ConsumePrefix(&field, "messages.template_options")) return "chat_template_kwargs";
   absl::ConsumePrefix(&field, "messages.");
-  for (const absl::string_view own : {"documents", "framing", "attention", "speculation"}) {
+  for (const absl::string_view own :
+       {"documents", "framing", "attention", "speculation", "evidence"}) {
     if (absl::StartsWith(field, own)) return absl::StrCat("annulus.", field);
   }
   return field == "request_id" ? "Idempotency-Key" : std::string(field);

@@ -12,6 +12,7 @@
 #include "server/base/errors.h"
 #include "server/http/answer_blocks.h"
 #include "server/http/json/json_text.h"
+#include "server/http/openai/file_citations.h"
 #include "server/http/openai/logprob_json.h"
 #include "server/http/openai/responses_request.h"
 #include "server/http/spec_fields.h"
@@ -67,10 +68,12 @@ absl::Status PlaceResponsesFields(const absl::Status& status) {
 // have all of their text at their end, so it is gathered for streams, too.
 class ResponsesForm final : public AnswerForm {
  public:
-  ResponsesForm(bool streams, ResponsesEcho echo) : streams_(streams), echo_(std::move(echo)) {}
+  // `annotations`: without any yet.
+  ResponsesForm(bool streams, ResponsesEcho echo, FileCitations annotations)
+      : streams_(streams), echo_(std::move(echo)), annotations_(std::move(annotations)) {}
 
   std::unique_ptr<AnswerForm> Again() const override {
-    return std::make_unique<ResponsesForm>(streams_, echo_);
+    return std::make_unique<ResponsesForm>(streams_, echo_, annotations_);
   }
   bool streams() const override { return streams_; }
   bool gathers() const override { return true; }
@@ -93,7 +96,7 @@ class ResponsesForm final : public AnswerForm {
       const bool begins = streamed_.AddEmptyText();
       take(AnswerBlock(), "", begins);
     }
-    return events;
+    return events + AnnotationEvents(facts, gathered_.last());
   }
 
   std::string StreamEnd(const AnswerFacts& facts, const Completion& completion) override {
@@ -117,19 +120,16 @@ class ResponsesForm final : public AnswerForm {
   }
 
   void Gather(const Delta& delta) override {
-    const bool bare = IsBare(delta);
-    const std::string logprobs = LogprobEntries(delta);
-    if (bare && (logprobs.empty() || !gathered_.in_text())) return;
-    if (bare) gathered_.AddEmptyText();
-    gathered_.Gather(delta);
-    if (logprobs.empty() || (!bare && delta.text.empty())) return;
-    size_t text = gathered_.last();
-    while (gathered_.all()[text].kind != Kind::kText) --text;
-    std::string& entries = logprobs_[text];
-    logprobs_bytes_ += logprobs.size() + 1;
-    absl::StrAppend(&entries, entries.empty() ? "" : ",", logprobs);
+    GatherText(delta);
+    annotations_.Add(delta, gathered_);
   }
-  size_t gathered_bytes() const override { return gathered_.bytes() + logprobs_bytes_; }
+  size_t gathered_bytes() const override {
+    return gathered_.bytes() + logprobs_bytes_ + annotations_.bytes();
+  }
+  size_t CitationBytes(const Delta& delta) const override { return annotations_.BytesOf(delta); }
+  void SetDocuments(std::vector<PromptedDocument> documents) override {
+    annotations_.SetDocuments(std::move(documents));
+  }
 
   std::string Whole(const AnswerFacts& facts, const Completion& completion) override {
     gathered_.AddEmptyText();
@@ -143,6 +143,20 @@ class ResponsesForm final : public AnswerForm {
 
  private:
   using Kind = AnswerBlock::Kind;
+
+  void GatherText(const Delta& delta) {
+    const bool bare = IsBare(delta);
+    const std::string logprobs = LogprobEntries(delta);
+    if (bare && (logprobs.empty() || !gathered_.in_text())) return;
+    if (bare) gathered_.AddEmptyText();
+    gathered_.Gather(delta);
+    if (logprobs.empty() || (!bare && delta.text.empty())) return;
+    size_t text = gathered_.last();
+    while (gathered_.all()[text].kind != Kind::kText) --text;
+    std::string& entries = logprobs_[text];
+    logprobs_bytes_ += logprobs.size() + 1;
+    absl::StrAppend(&entries, entries.empty() ? "" : ",", logprobs);
+  }
 
   // Whether a delta has nothing but log probabilities, of tokens whose text is held back.
   static bool IsBare(const Delta& delta) {
@@ -183,7 +197,8 @@ class ResponsesForm final : public AnswerForm {
     if (block.kind == Kind::kReasoning) {
       return absl::StrCat("{\"type\":\"reasoning_text\",\"text\":", text, "}");
     }
-    return absl::StrCat("{\"type\":\"output_text\",\"text\":", text, ",\"annotations\":[]",
+    return absl::StrCat("{\"type\":\"output_text\",\"text\":", text, ",\"annotations\":[",
+                        whole ? annotations_.Of(index) : "", "]",
                         Logprobs(whole ? LogprobsOf(index) : ""), "}");
   }
   absl::string_view LogprobsOf(size_t index) const {
@@ -253,15 +268,27 @@ class ResponsesForm final : public AnswerForm {
            Event("response.content_part.added",
                  absl::StrCat(Place(facts, index), ",\"part\":", PartJson(index, /*whole=*/false)));
   }
+  // Of blocks up to this one, which have been opened.
+  std::string AnnotationEvents(const AnswerFacts& facts, size_t last_block) {
+    std::string events;
+    for (const FileCitations::Annotation& annotation : annotations_.TakeFresh(last_block)) {
+      absl::StrAppend(&events, Event("response.output_text.annotation.added",
+                                     absl::StrCat(Place(facts, annotation.block),
+                                                  ",\"annotation_index\":", annotation.index,
+                                                  ",\"annotation\":", annotation.json)));
+    }
+    return events;
+  }
   std::string Closed(const AnswerFacts& facts, size_t index, absl::string_view status) {
     const AnswerBlock& block = gathered_.all()[index];
     const bool call = block.kind == Kind::kCall;
-    std::string events =
-        Event(absl::StrCat(EventPrefix(block.kind), ".done"),
-              absl::StrCat(Place(facts, index),
-                           call ? ",\"arguments\":" : ",\"text\":", JsonString(block.bytes),
-                           call ? absl::StrCat(",\"name\":", JsonString(block.name)) : "",
-                           block.kind == Kind::kText ? Logprobs(LogprobsOf(index)) : ""));
+    std::string events = AnnotationEvents(facts, index);
+    absl::StrAppend(
+        &events, Event(absl::StrCat(EventPrefix(block.kind), ".done"),
+                       absl::StrCat(Place(facts, index), call ? ",\"arguments\":" : ",\"text\":",
+                                    JsonString(block.bytes),
+                                    call ? absl::StrCat(",\"name\":", JsonString(block.name)) : "",
+                                    block.kind == Kind::kText ? Logprobs(LogprobsOf(index)) : "")));
     if (!call) {
       absl::StrAppend(&events, Event("response.content_part.done",
                                      absl::StrCat(Place(facts, index),
@@ -280,6 +307,7 @@ class ResponsesForm final : public AnswerForm {
   BlockCutter streamed_;                    // which of them was sent last
   std::map<size_t, std::string> logprobs_;  // by block
   size_t logprobs_bytes_ = 0;
+  FileCitations annotations_;
 };
 
 }  // namespace
@@ -289,7 +317,8 @@ absl::StatusOr<FormRequest> ReadResponsesForm(const std::deque<std::string>& bod
   ResponsesRequest request;
   ANNULUS_RETURN_IF_ERROR(ReadResponsesRequest(body, request, memory, cancel));
   FormRequest form;
-  form.answer = std::make_unique<ResponsesForm>(request.stream, ResponsesEchoOf(request));
+  form.answer = std::make_unique<ResponsesForm>(request.stream, ResponsesEchoOf(request),
+                                                FileCitations(request.spec.evidence()));
   if (!request.ignored_tools.empty()) {
     form.headers.push_back(
         absl::StrCat("annulus-ignored-tools: ", absl::StrJoin(request.ignored_tools, ", ")));

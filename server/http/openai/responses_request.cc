@@ -166,6 +166,11 @@ absl::Status AddInclude(ResponsesRequest& request, const JsonValue& value) {
   return absl::OkStatus();
 }
 
+absl::Status SetEvidence(ResponsesRequest& request, const JsonValue& value) {
+  request.spec.set_evidence(value.truth);
+  return absl::OkStatus();
+}
+
 // A tool that the model cannot call here is left out, and the answer says so.
 absl::StatusOr<bool> NoteTool(absl::string_view type, std::vector<std::string>& ignored) {
   if (type == "function") return true;
@@ -295,6 +300,8 @@ std::vector<ResponsesField> ResponsesFields() {
       {"stop", uint8_t(kString | kArray), OnSpec<ResponsesRequest, AddStop>},
       {"stop[]", kString, OnSpec<ResponsesRequest, AddStop>},
       {"stream", kBool, SetFlag<ResponsesRequest, &ResponsesRequest::stream>},
+      // OpenAI annotates what its own search has found; nothing of it asks for files of the input.
+      {"annulus.evidence", kBool, SetEvidence},
       {"stream_options", kObject},
       {.path = "stream_options.include_obfuscation", .kinds = kBool, .skip = true},
       {"top_logprobs", kNumber, SetTopLogprobs},
