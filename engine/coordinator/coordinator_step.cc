@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/field_error.h"
 #include "engine/base/try_to.h"
+#include "engine/coordinator/admission/wait_error.h"
 #include "engine/coordinator/coordinator.h"
 #include "engine/coordinator/draft_ahead.h"
 #include "kernels/base/guarded.h"
@@ -140,7 +141,9 @@ std::optional<bool> Coordinator::BeginStep() {
 
 // Gives the ranks the successor of the step that runs. Null if there is none.
 std::shared_ptr<const StepPlan> Coordinator::StartSuccessor(const StepPlan& running) {
-  if (stop_ || ledger_.any_left() || NextStepDepends(running)) return nullptr;
+  if (stop_ || ledger_.any_left() || !ranks_.takes_successors() || NextStepDepends(running)) {
+    return nullptr;
+  }
   std::shared_ptr<const StepPlan> plan = TakePlan(
       [&] { return PlanSuccessor(running, ledger_.state(), ledger_.book(), options_.limits); });
   if (plan == nullptr) return nullptr;

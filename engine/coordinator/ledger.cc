@@ -110,6 +110,7 @@ void Ledger::ForgetPages(std::span<const int32_t> ranks) {
   for (PageKeeper* const keeper : keepers_) keeper->ForgetRanks(ranks);
   if (tier_ != nullptr) tier_->ForgetRanks(ranks);
   prefixes_.index().ForgetRanks(ranks);
+  for (const int32_t rank : ranks) book_.SetUsable(rank, ranks_.is_hosted(rank));
 }
 
 void Ledger::ForgetPages() {

@@ -36,17 +36,6 @@ absl::Status StepError(const absl::Status& cause, bool again) {
   return status;
 }
 
-absl::Status WaitError(const Request& request, const std::string& awaited) {
-  std::string text = absl::StrCat("the ring has waited too long for ", awaited,
-                                  "; send the request again when the server is ready");
-  if (const int64_t tokens = request.completion_tokens(); tokens > 0) {
-    absl::StrAppend(&text, ", or append the answer's ", tokens,
-                    " tokens to the prompt elsewhere; its seed was ",
-                    request.spec().sampling.seed.value_or(0));
-  }
-  return absl::UnavailableError(text);
-}
-
 std::vector<SequenceId> StepRecovery::Running() const {
   std::vector<SequenceId> running;
   for (const auto& sequence : use_.ledger.state().running) running.push_back(sequence->id);
@@ -124,6 +113,9 @@ bool StepRecovery::SetBack(Request& request, const absl::Status& cause) {
 bool StepRecovery::Repairs(const Request& request) const {
   const Sequence& sequence = *request.sequence();
   const PlanLimits& limits = use_.options.limits;
+  for (const int32_t rank : sequence.ring) {
+    if (!use_.ledger.book().is_usable(rank)) return false;  // it begins anew on a smaller ring
+  }
   if (!CanRepair(sequence, limits, use_.ledger.book())) return false;
   if (!sequence.lost.has_value()) return true;
   // Its steps are its own, and repairs may share pages with those of others.

@@ -22,10 +22,6 @@ namespace annulus {
 // What clients are told of a step that failed. `again`: another step may succeed.
 absl::Status StepError(const absl::Status& cause, bool again);
 
-// What the client of `request` is told if the ranks wait for `awaited` longer than requests should:
-// how to go on elsewhere from what it has.
-absl::Status WaitError(const Request& request, const std::string& awaited);
-
 // Lets requests go on after a step has failed on ranks that are up, with the same answer.
 //
 // If ranks lost their pages, a request keeps its place and what the other ranks hold, and computes

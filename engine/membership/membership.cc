@@ -77,7 +77,8 @@ absl::Status Membership::Beat(MemberId id) const {
   return WrongMessage("another message than Hello first");
 }
 
-// Whoever takes a seat while the epoch that lost it has yet to be aborted may be ready for the next.
+// Whoever takes a seat while the epoch that lost it has yet to be aborted may be ready for the
+// next.
 bool Membership::AwaitsWires(const Member& member) const {
   return (aborted_ || member.joined != epoch_) && member.wires <= epoch_;
 }
@@ -96,7 +97,7 @@ absl::Status Membership::Ready(MemberId id) {
   ANNULUS_ASSIGN_OR_RETURN(Member* const member, FindHost(id, "Ready"));
   if (member->ready) return WrongMessage("a second Ready");
   member->ready = true;
-  if (IsWhole()) lacks_since_.reset();
+  NoteWhole();
   return absl::OkStatus();
 }
 
@@ -116,8 +117,8 @@ void Membership::Leave(MemberId id, SteadyTime now) {
   for (Seat& seat : seats_) {
     if (seat.host != id) continue;
     seat.host = 0;
-    for (int i = 0; i < seat.ranks; ++i) lost_[static_cast<size_t>(seat.first_rank + i)] = true;
-    if (!lacks_since_.has_value()) lacks_since_ = now;
+    LoseRanks(seat);
+    if (!seat.left_out && !lacks_since_.has_value()) lacks_since_ = now;
   }
   members_.erase(id);
 }
@@ -209,25 +210,39 @@ std::vector<MemberId> Membership::Fill(SteadyTime now) {
   return hosts;
 }
 
-bool Membership::CanForm() const {
+bool Membership::CanShrink() const {
+  if (!founded_) return false;
+  return options_.first_rank > 0 ||
+         std::any_of(seats_.begin(), seats_.end(), [](const Seat& seat) { return seat.host != 0; });
+}
+
+bool Membership::MayLeaveOut(const Seat& seat, SteadyTime now) const {
+  if (seat.host != 0 || !CanShrink()) return false;
+  return seat.left_out || *lacks_since_ + options_.replacement_timeout <= now;
+}
+
+bool Membership::CanForm(SteadyTime now) const {
   return is_complete() && aborted_ &&
-         std::all_of(seats_.begin(), seats_.end(), [this](const Seat& seat) {
-           return seat.host != 0 && members_.at(seat.host).wires == epoch_ + 1;
+         std::all_of(seats_.begin(), seats_.end(), [&](const Seat& seat) {
+           if (seat.host == 0) return MayLeaveOut(seat, now);
+           return members_.at(seat.host).wires == epoch_ + 1;
          });
 }
 
 uint64_t Membership::Form(SteadyTime now) {
-  ANNULUS_CHECK(CanForm()) << "somebody is missing";
+  ANNULUS_CHECK(CanForm(now)) << "somebody is missing";
   ++epoch_;
   aborted_ = false;
   steps_ = 0;
-  for (const Seat& seat : seats_) {
+  for (Seat& seat : seats_) {
+    if (std::exchange(seat.left_out, seat.host == 0) != seat.left_out) LoseRanks(seat);
+    if (seat.left_out) continue;
     Member& host = members_.at(seat.host);
     host.joined = epoch_;
     host.ended = 0;
     host.asked = now;
   }
-  if (IsWhole()) lacks_since_.reset();
+  NoteWhole();
   return epoch_;
 }
 
@@ -253,12 +268,24 @@ std::vector<int32_t> Membership::TakeLost() {
 
 // ---- what is
 
-// Whether all seats have hosts that serve in this epoch.
+// Whether all seats that are not left out have hosts that serve in this epoch, and nobody has taken
+// one that is.
 bool Membership::IsWhole() const {
   return is_complete() && !aborted_ &&
          std::all_of(seats_.begin(), seats_.end(), [this](const Seat& seat) {
+           if (seat.host == 0) return seat.left_out;
            return IsInEpoch(seat.host) && IsReady(seat.host);
          });
+}
+
+void Membership::NoteWhole() {
+  if (!IsWhole()) return;
+  founded_ = true;
+  lacks_since_.reset();
+}
+
+void Membership::LoseRanks(const Seat& seat) {
+  for (int i = 0; i < seat.ranks; ++i) lost_[static_cast<size_t>(seat.first_rank + i)] = true;
 }
 
 bool Membership::is_up() const {
@@ -266,7 +293,7 @@ bool Membership::is_up() const {
 }
 
 std::optional<SteadyTime> Membership::vacant_since() const {
-  const auto vacant = [](const Seat& seat) { return seat.host == 0; };
+  const auto vacant = [](const Seat& seat) { return seat.host == 0 && !seat.left_out; };
   if (std::none_of(seats_.begin(), seats_.end(), vacant)) return std::nullopt;
   return lacks_since_;
 }

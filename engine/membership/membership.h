@@ -31,6 +31,8 @@ struct MembershipOptions {
   std::chrono::milliseconds hello_timeout{0};
   // Longest wait for a worker to open its wires, or to take its memory.
   std::chrono::milliseconds forming_timeout{0};
+  // How long a ring that has served waits for a host of a vacant seat before it goes on without.
+  std::chrono::milliseconds replacement_timeout{0};
 };
 
 // Who belongs to a ring over processes, who waits to, and which epoch the ring is in: what its
@@ -41,11 +43,13 @@ struct MembershipOptions {
 // worker in the order of names, and stay as they are: a rank is logical, and only its host changes.
 // A worker that comes later is a spare. Whoever leaves makes its seat vacant, and its ranks have
 // lost what they held; the spare that has waited longest among those with as many ranks takes the
-// seat.
+// seat. If none comes in time, the ring goes on without its ranks: the seat is left out until a
+// spare takes it, and its ranks count as lost again whenever they are left out or come back.
 //
-// Epochs are 1, 2, .. An epoch begins (Form) when every seat has a host whose wires for it are
-// open, and ends (Abort) by whatever failed in it. Steps are 1, 2, .. in each epoch. What bears an
-// earlier epoch is late, and is dropped; a host that sends what no host can send is at fault.
+// Epochs are 1, 2, .. An epoch begins (Form) when every seat that is not left out has a host whose
+// wires for it are open, and ends (Abort) by whatever failed in it. Steps are 1, 2, .. in each
+// epoch. What bears an earlier epoch is late, and is dropped; a host that sends what no host can
+// send is at fault.
 //
 // Times never decrease. Not thread-safe.
 class Membership {
@@ -60,6 +64,8 @@ class Membership {
     int first_rank = 0;
     int ranks = 0;
     MemberId host = 0;  // 0: vacant
+    // The epoch that began last is without its ranks.
+    bool left_out = false;
   };
 
   explicit Membership(const MembershipOptions& options) : options_(options) {}
@@ -98,8 +104,8 @@ class Membership {
   // hosts: each must be told its seat and next_epoch().
   std::vector<MemberId> Fill(SteadyTime now);
   // Whether the epoch after this one can begin.
-  bool CanForm() const;
-  // Requires CanForm. Returns the epoch that begins.
+  bool CanForm(SteadyTime now) const;
+  // Requires CanForm. Leaves vacant seats out. Returns the epoch that begins.
   uint64_t Form(SteadyTime now);
   // The epoch is over. Returns the hosts that must be told: those who are in it. None if it was
   // over already, or if none ever began.
@@ -130,8 +136,11 @@ class Membership {
   const Seat& SeatOfRank(int rank) const;
   std::vector<MemberId> Hosts() const;   // by rank
   std::vector<MemberId> Spares() const;  // the one that waits longest first
-  // Since when the ring has lacked a host that serves; nothing: no seat is vacant now.
+  // Since when the ring has lacked a host that serves; nothing: no seat is vacant now but those
+  // that are left out.
   std::optional<SteadyTime> vacant_since() const;
+  // Whether a ring is left if the vacant seats are left out.
+  bool CanShrink() const;
   // Until the seats are cut: how many ranks have no worker.
   int Missing() const;
 
@@ -153,6 +162,9 @@ class Membership {
   absl::StatusOr<Member*> FindHost(MemberId id, const char* what);
   void CutSeats();
   bool IsWhole() const;
+  void NoteWhole();
+  void LoseRanks(const Seat& seat);
+  bool MayLeaveOut(const Seat& seat, SteadyTime now) const;
   bool AwaitsWires(const Member& member) const;
   SteadyTime DeadlineOf(const Member& member) const;
   absl::Status WhyLate(const Member& member, SteadyTime now) const;
@@ -162,10 +174,11 @@ class Membership {
   std::map<MemberId, Member> members_;  // without those who are gone
   std::vector<Seat> seats_;
   uint64_t epoch_ = 0;
-  bool aborted_ = true;  // no epoch has begun
+  bool founded_ = false;  // all hosts were ready once
+  bool aborted_ = true;   // no epoch has begun
   uint64_t steps_ = 0;
   std::vector<bool> lost_;                 // [rank] and not taken
-  std::optional<SteadyTime> lacks_since_;  // when a seat became vacant, until the ring is whole
+  std::optional<SteadyTime> lacks_since_;  // when a seat became vacant, until the ring serves
 };
 
 }  // namespace annulus

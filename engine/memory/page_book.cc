@@ -38,7 +38,10 @@ bool MayBecome(PageState from, PageState to) {
 
 PageBook::PageBook(const std::vector<int32_t>& pages, std::vector<int32_t> group_windows,
                    Hooks hooks)
-    : group_windows_(std::move(group_windows)), hooks_(std::move(hooks)), ranks_(pages.size()) {
+    : group_windows_(std::move(group_windows)),
+      hooks_(std::move(hooks)),
+      ranks_(pages.size()),
+      usable_ranks_(ranks()) {
   for (size_t rank = 0; rank < pages.size(); ++rank) {
     ANNULUS_CHECK(pages[rank] >= 0) << pages[rank] << " pages of rank " << rank;
     Rank& table = ranks_[rank];

@@ -165,6 +165,17 @@ class PageBook {
   // Removes a keeper. The last one makes the page complete if somebody holds it, otherwise free.
   void Unkeep(PageId id);
 
+  // ---- ranks
+
+  // Whether the rank's pages may be taken. Until then nobody gets more of them; those that are held
+  // are released as always.
+  void SetUsable(int32_t rank, bool usable) {
+    usable_ranks_ += (usable ? 1 : 0) - (ranks_[rank].usable ? 1 : 0);
+    ranks_[rank].usable = usable;
+  }
+  bool is_usable(int32_t rank) const { return ranks_[rank].usable; }
+  int32_t usable_ranks() const { return usable_ranks_; }
+
   // ---- queries
 
   struct Page {
@@ -191,9 +202,15 @@ class PageBook {
     int64_t unheld = 0;  // of these, cached ones that no request holds
   };
   TenantPages pages_of(const TenantId& tenant) const;
-  int32_t free_count(int32_t rank) const { return static_cast<int32_t>(ranks_[rank].free.size()); }
+  // How many pages of the rank requests may have altogether: all, or none.
+  int32_t room(int32_t rank) const {
+    return is_usable(rank) ? static_cast<int32_t>(counts(rank).total()) : 0;
+  }
+  int32_t free_count(int32_t rank) const {
+    return is_usable(rank) ? static_cast<int32_t>(ranks_[rank].free.size()) : 0;
+  }
   // Cached pages without a holder: how many evicting everything would free.
-  int32_t unheld_count(int32_t rank) const { return ranks_[rank].unheld; }
+  int32_t unheld_count(int32_t rank) const { return is_usable(rank) ? ranks_[rank].unheld : 0; }
   // Whether at least one pin holds the page.
   bool IsPinned(PageId id) const { return At(id).pins > 0; }
   // How many different pages of the rank pins hold.
@@ -228,6 +245,7 @@ class PageBook {
     int32_t unheld = 0;
     int32_t pinned = 0;
     int32_t high_water = 0;
+    bool usable = true;
   };
   struct Holding {
     int32_t tenant = 0;
@@ -255,6 +273,7 @@ class PageBook {
   std::vector<TenantId> tenants_;        // every one that ever held a page
   std::vector<TenantPages> of_tenants_;  // [index into tenants_]
   std::unordered_map<PageOwner, Holding, PageOwnerHash> holdings_;
+  int32_t usable_ranks_ = 0;
   uint64_t next_pin_ = 1;
 };
 

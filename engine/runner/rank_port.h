@@ -80,6 +80,13 @@ class RankPort {
   // pages between steps, and nothing is up before those who plan know which.
   virtual std::vector<int32_t> TakeLost() = 0;
 
+  // False while the ring goes on without the rank: no plan may name it, and it has no results but
+  // an empty one. Changes only when TakeLost names the rank next.
+  virtual bool is_hosted(int /*rank*/) const { return true; }
+
+  // False: no step should follow the one that runs, since the ring is to be formed anew.
+  virtual bool takes_successors() const { return true; }
+
   // Changes from kUp while no step is under way only if ranks are elsewhere, and from kMending and
   // kFailed to kUp only between two calls of TakeLost.
   virtual RanksState state() const = 0;

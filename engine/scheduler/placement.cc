@@ -42,7 +42,8 @@ bool IsEven(int degree, int shards) {
 // Degrees from the wanted one up, even ones first; then, if the wanted one is of no use, the
 // largest below it.
 std::vector<int> DegreesToTry(const PageDemand& demand, const PlanLimits& limits) {
-  const int64_t most = std::min(limits.ranks, limits.shards);
+  const int ranks = demand.most_ranks > 0 ? demand.most_ranks : limits.ranks;
+  const int64_t most = std::min({ranks, limits.ranks, limits.shards});
   const auto wanted = static_cast<int>(
       std::clamp<int64_t>(CeilDivide(demand.tokens, limits.tokens_per_rank), 1, most));
   std::vector<int> degrees;

@@ -74,6 +74,8 @@ struct PageDemand {
   // How many of `tokens` get their pages at the beginning; the others get theirs as the sequence
   // grows (scheduler/growth.h). 0: all. Must be 0 for a sequence with summaries.
   int64_t reserved = 0;
+  // Over how many ranks the sequence may be spread; 0: over all.
+  int32_t most_ranks = 0;
   // [rank] If `reserved` > 0: how many new pages the sequence could get if no other sequence ran.
   std::vector<int32_t> alone = {};
 };

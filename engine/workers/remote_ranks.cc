@@ -41,6 +41,7 @@ RingCrewOptions CrewOptionsOf(const RemoteRanksOptions& options) {
   crew.silence = options.silence;
   crew.hello_timeout = options.hello_timeout;
   crew.forming_timeout = options.forming_timeout;
+  crew.replacement_timeout = options.replacement_timeout;
   crew.patience = 2 * options.set.engine.exchange_timeout + kGrace;
   crew.clock = options.set.clock;
   return crew;
@@ -109,21 +110,22 @@ absl::Status RemoteRanks::Open(Backend& backend) {
 // Waits until the workers have their memory. A rank checks the pages of plans against its own
 // number of them, so all must have as many: those of the first ring say how many.
 absl::Status RemoteRanks::AwaitFacts() {
-  ANNULUS_ASSIGN_OR_RETURN(const std::vector<RankFacts> others, crew_->AwaitReady());
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<std::optional<RankFacts>> others, crew_->AwaitReady());
   const bool first = facts_.size() < static_cast<size_t>(options_.set.span.all);
   if (first) {
-    facts_.insert(facts_.end(), others.begin(), others.end());
+    for (const std::optional<RankFacts>& rank : others) facts_.push_back(rank.value());
     visiting_pages_ = crew_->visiting_pages();
     if (local_ != nullptr) visiting_pages_ = std::min(visiting_pages_, local_->visiting_pages());
   }
   for (size_t i = 0; i < others.size(); ++i) {
     const RankFacts& one = facts_[0];
     const int rank = options_.set.span.local + static_cast<int>(i);
-    if (one.pages == others[i].pages && one.page_bytes == others[i].page_bytes) continue;
+    if (!others[i].has_value()) continue;
+    if (one.pages == others[i]->pages && one.page_bytes == others[i]->page_bytes) continue;
     return crew_->Lose(
         rank, absl::InternalError(absl::StrCat("rank 0 has ", one.pages, " pages of ",
                                                one.page_bytes, " bytes, rank ", rank, " has ",
-                                               others[i].pages, " of ", others[i].page_bytes)));
+                                               others[i]->pages, " of ", others[i]->page_bytes)));
   }
   return absl::OkStatus();
 }
@@ -184,10 +186,15 @@ absl::StatusOr<std::vector<RankResult>> RemoteRanks::TakeResults(const StepPlan&
     }
     results = *std::move(own);
   }
-  ANNULUS_ASSIGN_OR_RETURN(const std::vector<std::string> others, crew_->AwaitResults());
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<std::optional<std::string>> others,
+                           crew_->AwaitResults());
   const CodecLimits limits = CodecLimitsOf(model_, page_counts());
-  for (const std::string& bytes : others) {
-    absl::StatusOr<RankResult> result = DecodeResult(bytes, plan, limits);
+  for (const std::optional<std::string>& bytes : others) {
+    if (!bytes.has_value()) {
+      results.emplace_back();
+      continue;
+    }
+    absl::StatusOr<RankResult> result = DecodeResult(*bytes, plan, limits);
     if (!result.ok()) return crew_->Lose(static_cast<int>(results.size()), result.status());
     ANNULUS_RETURN_IF_ERROR(result->status);
     results.push_back(*std::move(result));
@@ -210,8 +217,8 @@ RanksState RemoteRanks::state() const {
   }
   if (started_ > 0 || (!is_mending() && crew_->is_up())) return RanksState::kUp;
   const std::optional<SteadyTime> since = crew_->vacant_since();
-  const bool waits =
-      !since.has_value() || options_.set.clock->Now() < *since + options_.replacement_timeout;
+  const bool waits = !since.has_value() || crew_->can_shrink() ||
+                     options_.set.clock->Now() < *since + options_.replacement_timeout;
   return waits ? RanksState::kMending : RanksState::kFailed;
 }
 

@@ -37,7 +37,7 @@ struct RemoteRanksOptions {
   std::chrono::milliseconds hello_timeout{10'000};
   // Longest wait for workers to take their memory and open their wires.
   std::chrono::milliseconds forming_timeout{120'000};
-  // How long requests wait for a worker in place of one that is lost.
+  // How long the ring waits for a worker in place of one that is lost, before it goes on without.
   std::chrono::milliseconds replacement_timeout{};
 };
 
@@ -57,9 +57,11 @@ struct RemoteRanksOptions {
 // - A worker is lost if its link closes, if it is silent, if it sends what cannot be understood or
 //   what the codec refuses, or if it does not answer. Its ranks go to the spare that has waited
 //   longest among those with as many ranks, or to the next such worker that dials, and TakeLost
-//   names them; state() is kMending until the ring has formed with it, and kFailed once that has
-//   taken longer than replacement_timeout and nobody is there. The ring goes on waiting even then.
-//   The status of each call names the worker and its ranks. Results of earlier epochs are dropped.
+//   names them; state() is kMending until the ring has formed with it. If nobody is there within
+//   replacement_timeout, it forms without these ranks (is_hosted), or, if no other rank is left,
+//   state() is kFailed. Once a worker comes even then, the ring forms anew with it, after the step
+//   that runs. The status of each call names the worker and its ranks. Results of earlier epochs
+//   are dropped.
 // - The forming is done by a thread of its own, so that none of the calls waits for it.
 // - Statistics and last_progress are those of the last beat for ranks elsewhere.
 // - Pages of ranks elsewhere are not poisoned when freed, whatever the build.
@@ -80,6 +82,8 @@ class RemoteRanks final : public RankPort {
   absl::StatusOr<std::vector<RankResult>> Results() override;
   double pause() const override { return pause_; }
   std::vector<int32_t> TakeLost() override;
+  bool is_hosted(int rank) const override { return is_here(rank) || crew_->is_hosted(rank); }
+  bool takes_successors() const override { return crew_->is_up(); }
   RanksState state() const override;
   std::string awaited() const override { return crew_->awaited(); }
   SteadyTime last_progress() const override;

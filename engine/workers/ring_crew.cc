@@ -128,6 +128,10 @@ absl::Status RingCrew::TakeWires(Member& member, const wire::WireReady& wires) {
     return WrongMessage(
         absl::StrCat(wires.addresses_size(), " wires for ", member.hello.ranks(), " ranks"));
   }
+  // Others take an empty one for that of a rank without a host.
+  for (const std::string& address : wires.addresses()) {
+    if (address.empty()) return WrongMessage("an empty address of a wire");
+  }
   member.addresses.assign(wires.addresses().begin(), wires.addresses().end());
   return absl::OkStatus();
 }
@@ -191,7 +195,8 @@ void RingCrew::Lose(Member& member, const absl::Status& why) {
   const Membership::Seat* const found = membership_.SeatOf(member.id);
   const bool serves = membership_.epoch() > 0 && membership_.IsReady(member.id);
   const std::string& name = member.hello.name();
-  if (found == nullptr) {
+  // Nobody misses one that has yet to come to a ring that does without it.
+  if (found == nullptr || (found->left_out && !membership_.IsInEpoch(member.id))) {
     refusal_ =
         absl::StrCat("; refused ", name.empty() ? "" : absl::StrCat("worker \"", name, "\" "),
                      "at ", member.link->peer(), ": ", why.message());
@@ -255,12 +260,17 @@ absl::Status RingCrew::Await(const std::function<bool()>& done,
 absl::StatusOr<std::vector<std::string>> RingCrew::Form(uint64_t epoch,
                                                         std::vector<std::string> own) {
   std::unique_lock lock(mutex_);
-  ANNULUS_RETURN_IF_ERROR(Await([this] { return membership_.CanForm(); }, lock));
+  ANNULUS_RETURN_IF_ERROR(
+      Await([this] { return membership_.CanForm(options_.clock->Now()); }, lock));
   const uint64_t begun = membership_.Form(options_.clock->Now());
   ANNULUS_CHECK(begun == epoch) << "epoch " << epoch << " is formed as " << begun;
   std::vector<std::string> addresses = std::move(own);
-  for (const MemberId id : membership_.Hosts()) {
-    Member& worker = *Find(id);
+  for (const Membership::Seat& seat : membership_.seats()) {
+    if (seat.left_out) {
+      addresses.resize(addresses.size() + static_cast<size_t>(seat.ranks));
+      continue;
+    }
+    Member& worker = *Find(seat.host);
     addresses.insert(addresses.end(), worker.addresses.begin(), worker.addresses.end());
     worker.results.clear();
   }
@@ -273,19 +283,23 @@ absl::StatusOr<std::vector<std::string>> RingCrew::Form(uint64_t epoch,
   return addresses;
 }
 
-absl::StatusOr<std::vector<RankFacts>> RingCrew::AwaitReady() {
+absl::StatusOr<std::vector<std::optional<RankFacts>>> RingCrew::AwaitReady() {
   std::unique_lock lock(mutex_);
   const auto ready = [this] {
-    const std::vector<MemberId> hosts = membership_.Hosts();
+    const std::vector<MemberId> hosts = InEpoch();
     return std::all_of(hosts.begin(), hosts.end(),
                        [this](MemberId id) { return membership_.IsReady(id); });
   };
   ANNULUS_RETURN_IF_ERROR(Await([&] { return !broken_.ok() || ready(); }, lock));
   ANNULUS_RETURN_IF_ERROR(broken_);
-  std::vector<RankFacts> facts;
-  for (const MemberId id : membership_.Hosts()) {
-    const Member& worker = *Find(id);
-    facts.insert(facts.end(), worker.facts.begin(), worker.facts.end());
+  std::vector<std::optional<RankFacts>> facts;
+  for (const Membership::Seat& seat : membership_.seats()) {
+    if (seat.left_out) {
+      facts.resize(facts.size() + static_cast<size_t>(seat.ranks));
+    } else {
+      const Member& worker = *Find(seat.host);
+      facts.insert(facts.end(), worker.facts.begin(), worker.facts.end());
+    }
   }
   founded_ = true;
   return facts;
@@ -314,21 +328,26 @@ std::vector<MemberId> RingCrew::InEpoch() const {
   return hosts;
 }
 
-absl::StatusOr<std::vector<std::string>> RingCrew::AwaitResults() {
+absl::StatusOr<std::vector<std::optional<std::string>>> RingCrew::AwaitResults() {
   std::unique_lock lock(mutex_);
   const size_t seats = membership_.seats().size();
   for (size_t i = 0; i < seats; ++i) ANNULUS_RETURN_IF_ERROR(AwaitResult(i, lock));
-  std::vector<std::string> results;
+  std::vector<std::optional<std::string>> results;
   for (const Membership::Seat& seat : membership_.seats()) {
+    if (seat.left_out) {
+      results.resize(results.size() + static_cast<size_t>(seat.ranks));
+      continue;
+    }
     Member* const worker = Find(seat.host);
     if (worker == nullptr || worker->results.empty()) return broken_;  // lost since
-    for (std::string& rank : worker->results.front()) results.push_back(std::move(rank));
+    for (std::string& rank : worker->results.front()) results.emplace_back(std::move(rank));
     worker->results.pop_front();
   }
   return results;
 }
 
 absl::Status RingCrew::AwaitResult(size_t seat, std::unique_lock<std::mutex>& lock) {
+  if (membership_.seats()[seat].left_out) return absl::OkStatus();
   const auto worker = [&] { return Find(membership_.seats()[seat].host); };
   const auto has_result = [&] { return worker() != nullptr && !worker()->results.empty(); };
   while (!has_result()) {
@@ -436,21 +455,19 @@ std::optional<SteadyTime> RingCrew::vacant_since() const {
   return membership_.vacant_since();
 }
 
+bool RingCrew::can_shrink() const {
+  std::lock_guard lock(mutex_);
+  return membership_.CanShrink();
+}
+
+bool RingCrew::is_hosted(int rank) const {
+  std::lock_guard lock(mutex_);
+  return !membership_.SeatOfRank(rank).left_out;
+}
+
 std::string RingCrew::awaited() const {
   std::lock_guard lock(mutex_);
   return AwaitedText();
-}
-
-std::vector<std::string> RingCrew::spares() const {
-  std::lock_guard lock(mutex_);
-  std::vector<std::string> names;
-  for (const MemberId id : membership_.Spares()) names.push_back(Find(id)->hello.name());
-  return names;
-}
-
-int RingCrew::workers() const {
-  std::lock_guard lock(mutex_);
-  return static_cast<int>(membership_.seats().size());
 }
 
 SteadyTime RingCrew::LastProgress() const {
@@ -462,14 +479,6 @@ SteadyTime RingCrew::LastProgress() const {
 SteadyTime RingCrew::last_progress() const {
   std::lock_guard lock(mutex_);
   return LastProgress();
-}
-
-RankStatistics RingCrew::Statistics(int rank) const {
-  std::lock_guard lock(mutex_);
-  const Membership::Seat& seat = membership_.SeatOfRank(rank);
-  const Member* const worker = Find(seat.host);
-  if (worker == nullptr || worker->statistics.empty()) return {};
-  return worker->statistics[static_cast<size_t>(rank - seat.first_rank)];
 }
 
 }  // namespace annulus

@@ -36,6 +36,7 @@ struct RingCrewOptions {
   std::chrono::milliseconds silence{0};
   std::chrono::milliseconds hello_timeout{0};
   std::chrono::milliseconds forming_timeout{0};
+  std::chrono::milliseconds replacement_timeout{0};
   // Longest wait for a step's results while no rank of the ring makes progress. Workers give up
   // earlier, and say so.
   std::chrono::milliseconds patience{0};
@@ -48,7 +49,9 @@ struct RingCrewOptions {
 //
 // Gather, Form and AwaitReady come first, in this order; until all of them have returned OK, the
 // loss of a worker ends them. Later on a worker that is lost is replaced by a spare, or by the next
-// one that dials and fits: the epoch is broken, and Abort, Form and AwaitReady begin the next. One
+// one that dials and fits: the epoch is broken, and Abort, Form and AwaitReady begin the next. If
+// none comes in time, the next epoch is without its ranks, and so without their addresses, facts
+// and results, until a worker takes them: the ring is not up then, and is formed anew. One
 // thread at a time calls the methods; those marked may be called by any.
 class RingCrew final : private WorkerSourceSink {
  public:
@@ -65,7 +68,7 @@ class RingCrew final : private WorkerSourceSink {
   absl::StatusOr<std::vector<std::string>> Form(uint64_t epoch, std::vector<std::string> own);
   // Waits until the ranks have their memory; their facts, from first_rank on. Fails if a worker is
   // lost meanwhile.
-  absl::StatusOr<std::vector<RankFacts>> AwaitReady();
+  absl::StatusOr<std::vector<std::optional<RankFacts>>> AwaitReady();
   // The least of all workers, once they are ready. No worker that comes later has less.
   int64_t visiting_pages() const;
 
@@ -73,7 +76,7 @@ class RingCrew final : private WorkerSourceSink {
   void Run(const std::string& plan);
   // Waits for the results of the oldest step that has none yet, encoded, from first_rank on. Fails
   // if the epoch is broken.
-  absl::StatusOr<std::vector<std::string>> AwaitResults();
+  absl::StatusOr<std::vector<std::optional<std::string>>> AwaitResults();
   // Waits until a worker is lost, at most for as long as one may be silent. Returns lost().
   absl::Status AwaitLoss();
   // The worker that hosts `rank` has sent what cannot be used: it is lost. Returns why.
@@ -107,6 +110,9 @@ class RingCrew final : private WorkerSourceSink {
   // See Membership.
   std::vector<int32_t> TakeLost();
   std::optional<SteadyTime> vacant_since() const;
+  bool can_shrink() const;
+  // Whether the epoch that began last has the rank.
+  bool is_hosted(int rank) const;
   // What the ring waits for, for people; empty: for nobody.
   std::string awaited() const;
   // The names of workers that wait to replace others.
@@ -115,7 +121,7 @@ class RingCrew final : private WorkerSourceSink {
   SteadyTime last_progress() const;
   // Of the last beat.
   RankStatistics Statistics(int rank) const;
-  int workers() const;
+  int workers() const;  // of the epoch
   // Without exposed_seconds. Once all ranks have a worker.
   RingLoad Load() const;
 

@@ -20,7 +20,8 @@ MembershipOptions MembershipOf(const RingCrewOptions& options) {
           .ranks = options.ranks,
           .silence = options.silence,
           .hello_timeout = options.hello_timeout,
-          .forming_timeout = options.forming_timeout};
+          .forming_timeout = options.forming_timeout,
+          .replacement_timeout = options.replacement_timeout};
 }
 
 }  // namespace
@@ -97,8 +98,8 @@ std::string RingCrew::AwaitedText() const {
     }
   }
   if (vacant.empty()) return absl::StrJoin(taken, " and ");
-  return absl::StrCat("a host for ", absl::StrJoin(vacant, " and "), ", as ", lost_.message(),
-                      refusal_);
+  return absl::StrCat("a host for ", absl::StrJoin(vacant, " and "), lost_.ok() ? "" : ", as ",
+                      lost_.message(), refusal_);
 }
 
 // ---- on a thread of its own

@@ -49,7 +49,7 @@ class MemoryCarrier final : public Carrier {
   absl::Status Connect(int own, std::span<const std::string> addresses) override {
     peers_.assign(addresses.size(), nullptr);
     for (size_t rank = 0; rank < addresses.size(); ++rank) {
-      if (static_cast<int>(rank) == own) continue;
+      if (static_cast<int>(rank) == own || addresses[rank].empty()) continue;
       if (!absl::StartsWith(addresses[rank], "memory ")) {
         return absl::InvalidArgumentError(absl::StrCat("rank ", rank, " has no such address"));
       }

@@ -127,7 +127,7 @@ absl::Status PageGrowth::CheckRoomBeside(const PrefixIndex::Hit& pin) const {
   const PageBook& book = use_.ledger.book();
   std::vector<int32_t> left;
   for (int rank = 0; rank < book.ranks(); ++rank) {
-    left.push_back(static_cast<int32_t>(book.counts(rank).total()) - book.pinned_count(rank));
+    left.push_back(book.room(rank) - book.pinned_count(rank));
   }
   for (const auto& group : pin.groups) {
     for (const PrefixPage& page : group) left[page.id.rank] -= book.IsPinned(page.id) ? 0 : 1;
@@ -139,6 +139,7 @@ absl::Status PageGrowth::CheckRoomBeside(const PrefixIndex::Hit& pin) const {
       continue;
     }
     PageDemand demand = Demand(request->spec(), use_.options.limits.page_tokens);
+    demand.most_ranks = book.usable_ranks();
     // It also owns the windows of the prefix that it began from: a window and a page.
     if (sequence != nullptr && request->begun_from() > 0) demand.checkpoints += 2;
     const std::vector<int32_t> ring = sequence != nullptr ? sequence->ring : std::vector<int32_t>();

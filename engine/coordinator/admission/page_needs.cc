@@ -1,5 +1,9 @@
 #include "engine/coordinator/admission/page_needs.h"
 
+#include <algorithm>
+#include <vector>
+
+#include "engine/coordinator/admission/wait_error.h"
 #include "engine/sparse/page_summaries.h"
 
 namespace annulus {
@@ -13,9 +17,21 @@ PageDemand PageNeeds::Of(const Request& request) const {
 
 PageDemand PageNeeds::Of(const RequestSpec& spec, const AttentionAssignment* attention) const {
   PageDemand demand = Demand(spec, options_.limits.page_tokens);
+  demand.most_ranks = ledger_.book().usable_ranks();
   if (attention != nullptr) demand.summarised = ranks_.PagesSummarised(SummariesOf(*attention));
   if (ReservesExpected(spec, attention)) ReserveExpected(spec, demand);
   return demand;
+}
+
+absl::Status PageNeeds::CheckFits(const Request& request) const {
+  const PageBook& book = ledger_.book();
+  std::vector<int32_t> room;
+  if (book.usable_ranks() == book.ranks()) return absl::OkStatus();
+  for (int rank = 0; rank < book.ranks(); ++rank) room.push_back(book.room(rank));
+  PageDemand demand = Of(request);
+  demand.reserved = 0;
+  if (ChooseRing(demand, room, {}, options_.limits).has_value()) return absl::OkStatus();
+  return WaitError(request, ranks_.awaited());
 }
 
 // Requests with an attention policy reserve everything: their summaries' pages are fixed when they
@@ -36,8 +52,7 @@ void PageNeeds::ReserveExpected(const RequestSpec& spec, PageDemand& demand) con
   demand.reserved = reserved;
   const PageBook& book = ledger_.book();
   for (int rank = 0; rank < book.ranks(); ++rank) {
-    const auto total = static_cast<int32_t>(book.counts(rank).total());
-    demand.alone.push_back(total - book.pinned_count(rank));
+    demand.alone.push_back(std::max(0, book.room(rank) - book.pinned_count(rank)));
   }
 }
 

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ENGINE_COORDINATOR_ADMISSION_PAGE_NEEDS_H_
 #define ANNULUS_ENGINE_COORDINATOR_ADMISSION_PAGE_NEEDS_H_
 
+#include "absl/status/status.h"
 #include "engine/coordinator/coordinator_options.h"
 #include "engine/coordinator/ledger.h"
 #include "engine/coordinator/serving.h"
@@ -23,6 +24,10 @@ class PageNeeds {
   PageDemand Of(const Request& request) const;
   // The same under the policies that it will have; null: dense.
   PageDemand Of(const RequestSpec& spec, const AttentionAssignment* attention) const;
+
+  // UNAVAILABLE if the ring goes on without some of its ranks, and the others together have not the
+  // pages that the request may need.
+  absl::Status CheckFits(const Request& request) const;
 
   // Whether the request reserves only the pages that it is expected to need. Such a request grows
   // and may be preempted; any other one reserves all pages at admission.

@@ -27,6 +27,7 @@ int32_t BlockOf(const AttentionAssignment& attention) {
 
 absl::StatusOr<AdmissionHost::Answer> RequestStarter::TryStart(Request& request,
                                                                const Request* large) {
+  ANNULUS_RETURN_IF_ERROR(use_.needs.CheckFits(request));
   const RequestSpec& spec = request.spec();
   std::shared_ptr<const AttentionAssignment> attention = use_.policies.ChooseFor(request);
   const PageDemand demand = use_.needs.Of(spec, attention.get());

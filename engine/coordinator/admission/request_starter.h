@@ -38,9 +38,9 @@ class RequestStarter {
       : use_(parts), grammars_(parts.options.tokens, OutputGuide::kCacheBytes) {}
 
   // Begins the request if there is room, and tells it what it begins with. `large`: see
-  // StartFinder; with it, no room is kLeavesNoRoom. Errors of StartFinder::Find. If an error is
-  // returned, or memory runs out, which throws, the request still waits; its owner may then be
-  // open in the book.
+  // StartFinder; with it, no room is kLeavesNoRoom. Errors of StartFinder::Find and
+  // PageNeeds::CheckFits. If an error is returned, or memory runs out, which throws, the request
+  // still waits; its owner may then be open in the book.
   absl::StatusOr<AdmissionHost::Answer> TryStart(Request& request, const Request* large);
 
  private:

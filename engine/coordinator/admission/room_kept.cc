@@ -40,7 +40,7 @@ bool RoomKept::LeavesRoom(RequestId large, const PageDemand& demand,
   large_ = large;
   std::vector<int32_t> left;
   for (int rank = 0; rank < limits.ranks; ++rank) {
-    left.push_back(static_cast<int32_t>(book.counts(rank).total()) - held[rank]);
+    left.push_back(book.room(rank) - held[rank]);
     for (const auto& [id, pages] : newer_) left.back() -= pages[rank];
   }
   return ChooseRing(demand, left, {}, limits).has_value();

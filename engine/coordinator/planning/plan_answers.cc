@@ -89,7 +89,7 @@ RingChoice PlanAnswers::PlanStart(const RequestSpec& spec, const AttentionAssign
       plan.cached_tokens = std::max<int64_t>(plan.cached_tokens, each.hit.tokens);
     }
     PageDemand all = demand;
-    all.reserved = 0;
+    all.reserved = all.most_ranks = 0;
     choice = ChooseRing(all, use_.ranks.page_counts(), {}, use_.options.limits);
     ANNULUS_CHECK(choice.has_value()) << "a plan of what never fits";
   }

@@ -53,7 +53,8 @@ class Carrier {
   // What others pass to their Connect: bytes without a meaning elsewhere.
   virtual const std::string& address() const = 0;
 
-  // Begins to connect with the others, [rank]; the entry of `own` is ignored. A peer that cannot be
+  // Begins to connect with the others, [rank]; the entry of `own` is ignored, and an empty one is
+  // that of a rank which the ring goes on without. A peer that cannot be
   // reached is reported as lost. INVALID_ARGUMENT, naming the rank, if an address is none.
   virtual absl::Status Connect(int own, std::span<const std::string> addresses) = 0;
 

@@ -219,9 +219,9 @@ void UcxCarrier::Start(CarrierSink& sink) { sink_ = &sink; }
 absl::Status UcxCarrier::Connect(int own, std::span<const std::string> addresses) {
   std::vector<const ucp_address_t*> unpacked;
   for (size_t rank = 0; rank < addresses.size(); ++rank) {
-    const bool is_own = static_cast<int>(rank) == own;
-    unpacked.push_back(is_own ? nullptr : UnpackAddress(addresses[rank]));
-    if (!is_own && unpacked.back() == nullptr) {
+    const bool none = static_cast<int>(rank) == own || addresses[rank].empty();
+    unpacked.push_back(none ? nullptr : UnpackAddress(addresses[rank]));
+    if (!none && unpacked.back() == nullptr) {
       return absl::InvalidArgumentError(
           absl::StrCat("what rank ", rank, " gave as the address of its wire is none"));
     }

@@ -28,7 +28,7 @@ class MembershipTest : public ::testing::Test {
     for (const MemberId id : ring_.Hosts()) {
       ring_.Wires(id, ring_.next_epoch()).status().IgnoreError();
     }
-    ASSERT_TRUE(ring_.CanForm());
+    ASSERT_TRUE(ring_.CanForm(now_));
     ring_.Form(now_);
     for (const MemberId id : ring_.Hosts()) {
       if (ring_.IsReady(id)) continue;
@@ -45,8 +45,12 @@ class MembershipTest : public ::testing::Test {
   }
 
   SteadyTime now_{1h};
-  Membership ring_{
-      {.first_rank = 1, .ranks = 4, .silence = 2s, .hello_timeout = 10s, .forming_timeout = 7s}};
+  Membership ring_{{.first_rank = 1,
+                    .ranks = 4,
+                    .silence = 2s,
+                    .hello_timeout = 10s,
+                    .forming_timeout = 7s,
+                    .replacement_timeout = 60s}};
   MemberId big_ = 0;
   MemberId small_ = 0;
 };
@@ -139,7 +143,7 @@ TEST_F(MembershipTest, ASpareThatTakesASeatJoinsWithTheNextEpoch) {
   EXPECT_FALSE(ring_.IsInEpoch(spare));
   EXPECT_FALSE(ring_.Result(spare, 1, 1).ok());
   EXPECT_TRUE(ring_.Wires(spare, 2).value()) << "it need not wait for that";
-  EXPECT_FALSE(ring_.CanForm()) << "the epoch lasts until it is aborted";
+  EXPECT_FALSE(ring_.CanForm(now_)) << "the epoch lasts until it is aborted";
 }
 
 TEST_F(MembershipTest, WhoeverIsLateIsFoundWithTheReason) {
@@ -178,6 +182,61 @@ TEST_F(MembershipTest, AVacancyLastsUntilTheRingIsWholeAgain) {
   Begin();
   ring_.Leave(big_, now_);
   EXPECT_EQ(ring_.vacant_since(), now_);
+}
+
+TEST_F(MembershipTest, ASeatThatNobodyTakesIsLeftOutUntilSomebodyDoes) {
+  Found();
+  ring_.Leave(big_, now_);
+  EXPECT_THAT(ring_.TakeLost(), ElementsAre(2, 3));
+  ring_.Abort(now_);
+  EXPECT_TRUE(ring_.Wires(small_, 2).value());
+  EXPECT_FALSE(ring_.CanForm(now_ + 59s));
+  now_ += 60s;
+  Begin();
+  EXPECT_TRUE(ring_.SeatOfRank(3).left_out);
+  EXPECT_EQ(ring_.vacant_since(), std::nullopt);
+  EXPECT_FALSE(ring_.is_up()) << "whoever plans must hear of it first";
+  EXPECT_THAT(ring_.TakeLost(), ElementsAre(2, 3));
+  EXPECT_TRUE(ring_.is_up());
+  // One that comes and goes leaves it as it was.
+  const MemberId flighty = Join("c", 2);
+  EXPECT_THAT(ring_.Fill(now_), ElementsAre(flighty));
+  EXPECT_FALSE(ring_.is_up()) << "it is to be formed anew";
+  ring_.Leave(flighty, now_);
+  EXPECT_THAT(ring_.TakeLost(), ElementsAre(2, 3));
+  EXPECT_TRUE(ring_.is_up());
+  EXPECT_EQ(ring_.vacant_since(), std::nullopt);
+  Join("d", 2);
+  ring_.Fill(now_);
+  ring_.Abort(now_);
+  Begin();
+  EXPECT_FALSE(ring_.SeatOfRank(3).left_out);
+  EXPECT_THAT(ring_.TakeLost(), ElementsAre(2, 3));
+  EXPECT_TRUE(ring_.is_up());
+}
+
+TEST_F(MembershipTest, ARingWithoutAnyRankWaitsForOne) {
+  Membership ring{{.ranks = 1, .silence = 2s, .replacement_timeout = 60s}};
+  const MemberId only = ring.Dial(now_);
+  EXPECT_EQ(ring.Hello(only, "a", 1), absl::OkStatus());
+  ring.Fill(now_);
+  EXPECT_TRUE(ring.Wires(only, 1).value());
+  ring.Form(now_);
+  EXPECT_EQ(ring.Ready(only), absl::OkStatus());
+  ring.Leave(only, now_);
+  ring.Abort(now_);
+  EXPECT_FALSE(ring.CanShrink());
+  EXPECT_FALSE(ring.CanForm(now_ + 61s));
+}
+
+// It has never served: nobody waits for answers, and its memory was counted with all ranks.
+TEST_F(MembershipTest, ARingThatFormsFirstWaitsForAllRanks) {
+  big_ = Join("b", 2);
+  small_ = Join("a", 1);
+  ring_.Fill(now_);
+  EXPECT_TRUE(ring_.Wires(small_, 1).value());
+  ring_.Leave(big_, now_);
+  EXPECT_FALSE(ring_.CanForm(now_ + 61s));
 }
 
 }  // namespace

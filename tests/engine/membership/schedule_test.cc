@@ -66,7 +66,7 @@ class Schedule {
  public:
   explicit Schedule(uint32_t seed) : random_(seed) {
     MembershipOptions options;
-    options.first_rank = static_cast<int>(Draw(2));
+    options.first_rank = first_rank_ = static_cast<int>(Draw(2));
     const int workers = 1 + static_cast<int>(Draw(3));
     std::vector<int> sizes;
     for (int i = 0; i < workers; ++i) sizes.push_back(1 + static_cast<int>(Draw(2)));
@@ -75,6 +75,7 @@ class Schedule {
     options.silence = 2s;
     options.hello_timeout = 10s;
     options.forming_timeout = 1s;
+    options.replacement_timeout = Draw(2) == 0 ? 300ms : 60'000ms;
     ring_ = std::make_unique<Membership>(options);
     held_.resize(static_cast<size_t>(options.ranks));
     for (const int size : sizes) Dial(size);
@@ -97,6 +98,7 @@ class Schedule {
   int epochs() const { return static_cast<int>(ring_->epoch()); }
   int emitted() const { return emitted_; }
   int lost_rows() const { return lost_rows_; }
+  int left_out() const { return left_out_; }
 
  private:
   uint32_t Draw(uint32_t below) { return static_cast<uint32_t>(random_()) % below; }
@@ -273,19 +275,25 @@ class Schedule {
       forms_ = true;
       runs_ = false;
     }
+    if (ring_->CanForm(now_)) {
+      const uint64_t epoch = ring_->Form(now_);
+      for (const Membership::Seat& seat : ring_->seats()) {
+        EXPECT_EQ(seat.left_out, seat.host == 0);
+        left_out_ += seat.left_out ? 1 : 0;
+      }
+      for (const MemberId id : ring_->Hosts()) Tell(id, {ToWorker::kForm, epoch});
+      broken_ = forms_ = false;
+    }
+    if (runs_ && answered_.size() == awaited_) EndStep();
     if (!runs_) {
       for (const int32_t rank : ring_->TakeLost()) {
         lost_rows_ += static_cast<int>(held_[static_cast<size_t>(rank)].size());
         held_[static_cast<size_t>(rank)].clear();
       }
     }
-    if (ring_->CanForm()) {
-      const uint64_t epoch = ring_->Form(now_);
-      EXPECT_EQ(ring_->Hosts().size(), ring_->seats().size());
-      for (const MemberId id : ring_->Hosts()) Tell(id, {ToWorker::kForm, epoch});
-      broken_ = forms_ = false;
-    }
-    if (runs_ && answered_.size() == ring_->seats().size()) EndStep();
+    // A spare has taken a seat that was left out.
+    if (!runs_ && !forms_ && ring_->epoch() > 0 && was_up_ && !ring_->is_up()) broken_ = true;
+    was_up_ = ring_->is_up();
     if (!runs_ && !forms_ && !broken_ && ring_->is_up()) BeginStep();
     // Whoever waits, waits for somebody, or for a time.
     EXPECT_TRUE(runs_ || ring_->is_up() || ring_->vacant_since().has_value() ||
@@ -297,7 +305,10 @@ class Schedule {
     runs_ = true;
     answered_.clear();
     const uint64_t step = ring_->BeginStep();
+    awaited_ = 0;
     for (const Membership::Seat& seat : ring_->seats()) {
+      if (seat.left_out) continue;
+      ++awaited_;
       ToWorker run{ToWorker::kRun, ring_->epoch(), step};
       // All ranks of a worker are lost together.
       run.reads = held_[static_cast<size_t>(seat.first_rank)];
@@ -309,8 +320,10 @@ class Schedule {
   }
   void EndStep() {
     runs_ = false;
-    for (std::set<int>& rows : held_) {
-      for (int row = 0; row <= emitted_; ++row) rows.insert(row);
+    for (size_t rank = 0; rank < held_.size(); ++rank) {
+      const int at = static_cast<int>(rank);
+      if (at >= first_rank_ && ring_->SeatOfRank(at).left_out) continue;
+      for (int row = 0; row <= emitted_; ++row) held_[rank].insert(row);
     }
     ++emitted_;
   }
@@ -321,6 +334,10 @@ class Schedule {
   std::map<MemberId, std::unique_ptr<Worker>> workers_;
   std::vector<std::set<int>> held_;  // [rank] rows that the coordinator may read
   std::set<MemberId> answered_;      // the step that runs
+  size_t awaited_ = 0;               // how many hosts it has
+  int first_rank_ = 0;
+  int left_out_ = 0;     // seats, by the epochs that began
+  bool was_up_ = false;  // when it was last looked at
   bool broken_ = false;
   bool forms_ = false;  // the epoch is over
   bool runs_ = false;
@@ -335,6 +352,7 @@ TEST(MembershipScheduleTest, EveryScheduleOfFaultsLeadsToAnEpochThatLasts) {
   int64_t epochs = 0;
   int64_t emitted = 0;
   int64_t lost_rows = 0;
+  int64_t left_out = 0;
   for (const uint32_t seed : seeds) {
     SCOPED_TRACE(::testing::Message() << "schedule " << seed);
     Schedule schedule(seed);
@@ -343,12 +361,14 @@ TEST(MembershipScheduleTest, EveryScheduleOfFaultsLeadsToAnEpochThatLasts) {
     epochs += schedule.epochs();
     emitted += schedule.emitted();
     lost_rows += schedule.lost_rows();
+    left_out += schedule.left_out();
   }
   const auto schedules = static_cast<int64_t>(seeds.size());
   // The faults hit what they should.
   EXPECT_GT(epochs, 2 * schedules);
   EXPECT_GT(emitted, 10 * schedules);
   EXPECT_GT(lost_rows, 5 * schedules);
+  EXPECT_GT(left_out, schedules / 10);
 }
 
 }  // namespace

@@ -140,28 +140,75 @@ TEST_F(WorkersTest, AnswersAreThoseOfOneProcess) {
   EXPECT_TRUE(alone->Load().ring.workers.empty());
 }
 
+// The ring goes on without the lost rank, on which the request does not fit.
 TEST_F(WorkersTest, AnswersEndWithWhatIsNeededToGoOnIfNobodyTakesTheRanks) {
+  EngineOptions options = Options(2);
+  const auto alone = Make(options);
+  RequestSpec spec = Spec(*alone, Document(3000, 1).text, 4000);
+  spec.sampling.seed = 77;
+  const RequestPlan plan = alone->Plan(spec, CancelFlag::Never()).value();
+  int64_t needed = 0;
+  for (const auto& rank : plan.ranks) needed += rank.kv_bytes;
+  options.kv_memory_bytes = static_cast<size_t>(needed) * 5 / 4;
   LinkedPair& pair = AddWorker("one", 1);
   replacement_timeout_ = std::chrono::milliseconds(0);
-  const auto engine = MakeWithWorkers(Options(2), 1).value();
-  RequestSpec spec = Spec(*engine, Document(3000, 1).text, 4000);
-  spec.sampling.seed = 77;
+  const auto engine = MakeWithWorkers(options, 1).value();
   const auto sink = Start(*engine, spec);
   ASSERT_TRUE(sink->WaitTokens(3));
   pair.Cut();
   const absl::Status status = sink->Wait()->status;
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("a host for rank 1"), HasSubstr("worker \"one\""),
+              AllOf(HasSubstr("a host for rank 1"), HasSubstr("--local-ranks 1"),
                     HasSubstr("send the request again when the server is ready"),
                     HasSubstr("its seed was 77")));
-  EXPECT_TRUE(testing::Eventually([&] { return !engine->Load().healthy; }));
   EXPECT_TRUE(engine->Load().ring.workers.at(0).lost);
-  spec.sampling.max_tokens = 3;
   EXPECT_EQ(Start(*engine, spec)->Wait()->status.code(), absl::StatusCode::kUnavailable);
+  RequestSpec small = Spec(*engine, Document(300, 1).text, 3);
+  EXPECT_EQ(Start(*engine, small)->Wait()->status, absl::OkStatus());
   AddWorker("two", 1);
-  EXPECT_TRUE(testing::Eventually([&] { return engine->Load().healthy; }));
+  EXPECT_TRUE(testing::Eventually([&] { return !engine->Load().ring.workers.at(0).lost; }));
+  spec.sampling.max_tokens = 3;
   EXPECT_EQ(Start(*engine, spec)->Wait()->status, absl::OkStatus());
+}
+
+// Any worker, lost with its n-th step, while nobody takes its rank.
+TEST_F(WorkersTest, AnswersGoOnOnASmallerRingBitByBit) {
+  const EngineOptions options = Options(3);
+  const auto alone = Make(options);
+  const auto expected = Ask(*alone);
+  for (const auto& sink : expected) ASSERT_EQ(sink->Wait()->status, absl::OkStatus());
+  const int steps = CountSteps(options);
+  replacement_timeout_ = std::chrono::milliseconds(0);
+  for (const int victim : {0, 1}) {
+    for (const int at : {2, steps / 2, 3 * steps / 4}) {
+      SCOPED_TRACE(::testing::Message()
+                   << "worker " << victim << " lost with step " << at << " of " << steps);
+      source_ = std::make_unique<testing::AddedWorkers>();
+      const std::string turn = absl::StrCat(victim, "-", at);
+      std::vector<LinkedPair*> workers;
+      for (const char* name : {"a", "b"}) workers.push_back(&AddWorker(name + turn, 1));
+      const auto engine = MakeWithWorkers(options, 1).value();
+      CutAt(*workers[static_cast<size_t>(victim)], at);
+      const auto answers = Ask(*engine);
+      for (size_t i = 0; i < answers.size(); ++i) {
+        const auto done = answers[i]->Wait();
+        ASSERT_TRUE(done.has_value());
+        ASSERT_EQ(done->status, absl::OkStatus());
+        ExpectSame(*answers[i], *expected[i]);
+      }
+      EXPECT_EQ(engine->Load().ring_transport, "wires between 2 processes");
+      // A worker that comes later takes the rank, amid answers too.
+      const auto again = Ask(*engine);
+      AddWorker("c" + turn, 1);
+      for (size_t i = 0; i < again.size(); ++i) {
+        ASSERT_EQ(again[i]->Wait()->status, absl::OkStatus());
+        ExpectSame(*again[i], *expected[i]);
+      }
+      EXPECT_TRUE(testing::Eventually(
+          [&] { return engine->Load().ring_transport == "wires between 3 processes"; }));
+    }
+  }
 }
 
 TEST_F(WorkersTest, RequestsWaitForAWorkerAndCanBeCancelledMeanwhile) {

@@ -233,6 +233,19 @@ TEST_F(HelloTest, AWorkerThatIsNeverReadyIsLost) {
   }
 }
 
+TEST_F(HelloTest, AnEmptyAddressOfAWireIsRefused) {
+  Begin();
+  const auto worker = Dial("one");
+  worker->Say(Encode(Hello("one")));
+  EXPECT_TRUE(worker->Hear(IsAssign).has_value());
+  wire::FromWorker message;
+  message.mutable_wire_ready()->set_epoch(1);
+  for (const char* address : {"x", ""}) message.mutable_wire_ready()->add_addresses(address);
+  worker->Say(Encode(message));
+  EXPECT_THAT(std::string(worker->WaitClosed().message()), HasSubstr("an empty address"));
+  EXPECT_FALSE(End().ok());
+}
+
 TEST_F(HelloTest, AWorkerWithoutRoomSaysSo) {
   Begin();
   WorkerRanksOptions options = ring_.WorkerOptionsOf("small", 2);

@@ -26,14 +26,15 @@ class RecallRing : public ::testing::Test {
         kPage, DType::kF32);
   }
 
-  std::shared_ptr<const StepPlan> Plan(int32_t sequence = 1) const {
-    return PromptPlan(model_, kRanks, sequence);
+  // Over the first `over` ranks.
+  std::shared_ptr<const StepPlan> Plan(int32_t sequence = 1, int over = kRanks) const {
+    return PromptPlan(model_, over, sequence);
   }
-  // Of a ring in one process: of the last rank, which has the last row.
-  std::vector<LogitsRow> LogitsInOneProcess(int32_t sequence = 1) const {
+  // Of a ring in one process: of the last rank of the plan, which has the last row.
+  std::vector<LogitsRow> LogitsInOneProcess(int32_t sequence = 1, int over = kRanks) const {
     RankSetOptions set = ring_.OptionsOf(kRanks, kRanks).set;
     const auto ranks = RankSet::Create(model_, *world_.backend, set).value();
-    return ranks->Run(Plan(sequence)).value().back().logits;
+    return ranks->Run(Plan(sequence, over)).value().at(over - 1).logits;
   }
 
   static constexpr int kRanks = 3;

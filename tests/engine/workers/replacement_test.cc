@@ -59,8 +59,9 @@ class ReplacementTest : public testing::RecallRing {
   static bool IsUpSoon(RemoteRanks& ranks) {
     return testing::Eventually([&] { return ranks.state() == RanksState::kUp; });
   }
-  void ExpectRuns(RemoteRanks& ranks, int32_t sequence = 1) {
-    EXPECT_EQ(ranks.Run(Plan(sequence)).value().back().logits, LogitsInOneProcess(sequence));
+  void ExpectRuns(RemoteRanks& ranks, int32_t sequence = 1, int over = kRanks) {
+    EXPECT_EQ(ranks.Run(Plan(sequence, over)).value().at(over - 1).logits,
+              LogitsInOneProcess(sequence, over));
   }
 
   const Clock* clock_ = &Clock::Real();
@@ -139,13 +140,19 @@ TEST_F(ReplacementTest, WithoutASpareTheNextThatDialsIsAwaited) {
   ExpectRuns(*ranks);
 }
 
-TEST_F(ReplacementTest, TheRingServesAgainWhenAWorkerComesAfterTheTimeout) {
+// Then no rank is left to go on with.
+TEST_F(ReplacementTest, TheRingServesAgainWhenWorkersComeAfterTheTimeout) {
   ManualClock clock;
   clock_ = &clock;
   const auto ranks = Make(0);
   first_->pair().Cut();
-  ASSERT_TRUE(testing::Eventually([&] { return ranks->state() == RanksState::kMending; }));
-  EXPECT_THAT(ranks->TakeLost(), ElementsAre(0));
+  second_->pair().Cut();
+  std::set<int32_t> lost;
+  ASSERT_TRUE(testing::Eventually([&] {
+    for (const int32_t rank : ranks->TakeLost()) lost.insert(rank);
+    return lost.size() == kRanks;
+  }));
+  EXPECT_EQ(ranks->state(), RanksState::kMending);
   clock.Advance(59s);
   EXPECT_EQ(ranks->state(), RanksState::kMending);
   clock.Advance(1s);
@@ -153,8 +160,47 @@ TEST_F(ReplacementTest, TheRingServesAgainWhenAWorkerComesAfterTheTimeout) {
   EXPECT_THAT(ranks->awaited(), HasSubstr("a host for rank 0"));
   EXPECT_EQ(ranks->Start(Plan()).code(), absl::StatusCode::kUnavailable);
   ring_.Add("c", 1);
+  ring_.Add("d", 2);
   ASSERT_TRUE(IsUpSoon(*ranks)) << ranks->awaited();
   ExpectRuns(*ranks);
+}
+
+TEST_F(ReplacementTest, TheRingGoesOnWithoutRanksThatNobodyTakesUntilSomebodyDoes) {
+  ManualClock clock;
+  clock_ = &clock;
+  const auto ranks = Make();
+  const auto is_up_after = [&](int32_t rank) {
+    return testing::Eventually([&] { return ranks->TakeLost() == std::vector<int32_t>{rank}; }) &&
+           IsUpSoon(*ranks);
+  };
+  for (int32_t turn = 0; turn < 2; ++turn) {
+    SCOPED_TRACE(turn);
+    second_->pair().Cut();
+    ASSERT_TRUE(testing::Eventually([&] { return ranks->state() == RanksState::kMending; }));
+    EXPECT_THAT(ranks->TakeLost(), ElementsAre(2));
+    EXPECT_TRUE(ranks->is_hosted(2));
+    clock.Advance(59s);
+    EXPECT_EQ(ranks->state(), RanksState::kMending);
+    clock.Advance(1s);
+    ASSERT_TRUE(is_up_after(2)) << ranks->awaited();
+    EXPECT_FALSE(ranks->is_hosted(2));
+    EXPECT_TRUE(ranks->is_hosted(1));
+    EXPECT_EQ(ranks->transport(), "wires between 2 processes");
+    EXPECT_THAT(ranks->awaited(), HasSubstr("a host for rank 2"));
+    ExpectRuns(*ranks, 2 * turn + 1, 2);
+    // Whoever comes amid a step waits for its end.
+    ASSERT_EQ(ranks->Start(Plan(2 * turn + 2, 2)), absl::OkStatus());
+    second_ = &ring_.Add("c" + std::to_string(turn), 1);
+    ASSERT_TRUE(testing::Eventually([&] { return !ranks->takes_successors(); }));
+    EXPECT_EQ(ranks->state(), RanksState::kUp);
+    EXPECT_EQ(ranks->Results().status(), absl::OkStatus());
+    EXPECT_EQ(ranks->state(), RanksState::kMending);
+    EXPECT_THAT(ranks->TakeLost(), IsEmpty());
+    ASSERT_TRUE(is_up_after(2)) << ranks->awaited();
+    EXPECT_TRUE(ranks->is_hosted(2));
+    EXPECT_EQ(ranks->awaited(), "");
+    ExpectRuns(*ranks, 2 * turn + 1);
+  }
 }
 
 TEST_F(ReplacementTest, TwoAtOnceAndTwiceRunning) {

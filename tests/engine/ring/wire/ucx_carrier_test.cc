@@ -104,6 +104,7 @@ TEST_F(UcxCarrierTest, NoByteOfAnAddressMayDiffer) {
     addresses[1] = addresses_[1];
     addresses[1][byte] ^= 1;
     EXPECT_EQ(carrier->Connect(0, addresses).code(), absl::StatusCode::kInvalidArgument) << byte;
+    if (byte == 0) continue;  // an empty one is that of a rank without a host
     addresses[1] = addresses_[1].substr(0, byte);
     EXPECT_EQ(carrier->Connect(0, addresses).code(), absl::StatusCode::kInvalidArgument) << byte;
   }
