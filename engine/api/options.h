@@ -220,14 +220,16 @@ void VisitOptions(Visitor&& visit) {
   visit(
       "tool-format", "NAME|auto|none",
       "How the model writes tool calls and reasoning, so that answers can be split into these and "
-      "text: command, deepseek, gemma, glm, granite, harmony, hermes, kimi, llama3, mistral, "
-      "qwen3_coder or smollm3; auto: as its chat template does; none: return it all as text.",
+      "text: command, deepseek, gemma, gemma4, glm, granite, harmony, hermes, kimi, llama3, "
+      "mistral, qwen3_coder or smollm3; auto: as its chat template does; none: return it all as "
+      "text.",
       &E::tool_format,
       option::OneOf<std::string>{{{"auto", "auto"},
                                   {"none", "none"},
                                   {"command", "command"},
                                   {"deepseek", "deepseek"},
                                   {"gemma", "gemma"},
+                                  {"gemma4", "gemma4"},
                                   {"glm", "glm"},
                                   {"granite", "granite"},
                                   {"harmony", "harmony"},

@@ -38,7 +38,9 @@ constexpr std::array<absl::string_view, 3> kLlamaTurnEnds = {"<|eot_id|>", "<|eo
                                                              "<|im_end|>"};
 constexpr std::array<absl::string_view, 2> kPhi3TurnEnds = {"<|end|>", "<|im_end|>"};
 constexpr std::array<absl::string_view, 2> kGemmaTurnEnds = {"<end_of_turn>", "<|im_end|>"};
-constexpr std::array<absl::string_view, 2> kGemma4TurnEnds = {"<turn|>", "<|im_end|>"};
+// Behind its calls a model opens the block of what they gave.
+constexpr std::array<absl::string_view, 3> kGemma4TurnEnds = {"<turn|>", "<|tool_response>",
+                                                              "<|im_end|>"};
 constexpr std::array<absl::string_view, 2> kGptOssTurnEnds = {"<|return|>", "<|call|>"};
 constexpr std::array<absl::string_view, 1> kGptOssMessageEnds = {"<|end|>"};
 constexpr std::array<absl::string_view, 2> kGraniteTurnEnds = {"<|end_of_text|>", "<|im_end|>"};

@@ -69,7 +69,8 @@ NodeId AnswerEmitter::Body(const Place& place) {
       return Name(place);
     case AnswerPart::kId:
       return Id(place);
-    case AnswerPart::kArguments: {
+    case AnswerPart::kArguments:
+    case AnswerPart::kMarked: {
       const CallTool& tool = tools_[static_cast<size_t>(place.tool)];
       const NodeId arguments = builder_.Call(tool.arguments, Called(state.then));
       return place.tight ? arguments : Spaces(arguments);
@@ -88,12 +89,8 @@ AnswerPart AnswerEmitter::PartOf(const Exit& exit) const {
   return exit.next < 0 ? AnswerPart::kText : StateOf(exit.next).part;
 }
 
-bool AnswerEmitter::opens_reasoning(const Exit& exit) const {
-  return exit.next >= 0 && PartOf(exit) == AnswerPart::kReasoning;
-}
-
 bool AnswerEmitter::Enabled(const Exit& exit) const {
-  if (opens_reasoning(exit)) return shape_.may_think;
+  if (exit.thinks) return shape_.may_think;
   return (exit.flags & AnswerExit::kCall) == 0 || !tools_.empty();
 }
 
@@ -138,7 +135,7 @@ NodeId AnswerEmitter::Text(const Place& place) {
 NodeId AnswerEmitter::Formed(const Place& place) {
   std::vector<NodeId> marks;
   for (const Exit& exit : StateOf(place.state).exits) {
-    const bool thinks = opens_reasoning(exit);
+    const bool thinks = exit.thinks;
     // Only models that have learned to think have a token for that mark.
     const bool opens = thinks ? exit.token && !place.called && !place.thought
                               : (exit.flags & AnswerExit::kCall) != 0;

@@ -65,7 +65,6 @@ class AnswerEmitter {
 
   const State& StateOf(int index) const { return format_.state(index); }
   AnswerPart PartOf(const Exit& exit) const;
-  bool opens_reasoning(const Exit& exit) const;
   bool required() const { return shape_.calls == AnswerShape::Calls::kRequired; }
   bool free() const { return !form_.has_value() && !required(); }
   // Whether the exit may be taken from a text or from reasoning.

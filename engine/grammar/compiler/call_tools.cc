@@ -23,10 +23,10 @@ bool IsText(const JsonTree* value, absl::string_view text) {
 
 class ToolReader {
  public:
-  // `texts`: of the definitions, for tagged families.
-  ToolReader(const AnswerShape& shape, const AnswerTools* texts, CompileMeter* meter,
-             MachineBuilder* builder)
-      : shape_(shape), texts_(texts), meter_(*meter), builder_(*builder), json_(builder) {}
+  // `texts`: of the definitions, for tagged families. `form`: of arguments that are objects.
+  ToolReader(const AnswerShape& shape, const AnswerTools* texts, const JsonForm& form,
+             CompileMeter* meter, MachineBuilder* builder)
+      : shape_(shape), texts_(texts), meter_(*meter), builder_(*builder), json_(builder, form) {}
 
   absl::StatusOr<CallTool> Read(const JsonTree& definition) {
     CallTool tool;
@@ -42,7 +42,7 @@ class ToolReader {
     } else if (schema == nullptr || schema->kind == JsonTree::Kind::kNull) {
       tool.arguments = Rule(builder_.Byte('{', json_.WhiteSpace(builder_.Byte('}', kReturnNode))));
     } else {
-      SchemaCompiler compiler(schema, &meter_, &builder_);
+      SchemaCompiler compiler(schema, &meter_, &builder_, json_.form());
       const absl::StatusOr<RuleId> rule = compiler.CompileObject();
       ANNULUS_ASSIGN_OR_RETURN(const bool kept, Supported(tool.name, "", binds, rule.status()));
       tool.arguments = kept ? *rule : AnyObject();
@@ -215,10 +215,25 @@ class ToolReader {
   std::optional<RuleId> any_object_;
 };
 
+// How the family writes the arguments.
+JsonForm FormOf(const AnswerFormat& format, const TokenTrie* tokens) {
+  for (size_t i = 0; i < format.family().states.size(); ++i) {
+    const AnswerFormat::State& state = format.state(static_cast<int>(i));
+    if (state.part != AnswerPart::kMarked) continue;
+    const AnswerFormat::Exit& mark = AnswerFormat::MarkOfTexts(state);
+    JsonForm form{.quote = mark.mark, .escapes = false, .bare_names = true};
+    form.quote_is_text = !mark.token;
+    if (mark.token) form.quote = tokens == nullptr ? "" : tokens->MarkOf(mark.mark);
+    return form;
+  }
+  return {};
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<CallTool>> ReadCallTools(const JsonTree& definitions,
-                                                    const AnswerShape& shape, CompileMeter* meter,
+                                                    const AnswerShape& shape,
+                                                    const TokenTrie* tokens, CompileMeter* meter,
                                                     MachineBuilder* builder) {
   std::shared_ptr<const AnswerTools> texts;
   if (shape.format->family().tagged) {
@@ -230,7 +245,7 @@ absl::StatusOr<std::vector<CallTool>> ReadCallTools(const JsonTree& definitions,
     }
     texts = *std::move(parsed);
   }
-  ToolReader reader(shape, texts.get(), meter, builder);
+  ToolReader reader(shape, texts.get(), FormOf(*shape.format, tokens), meter, builder);
   std::vector<CallTool> tools;
   for (const JsonTree& each : definitions.items) {
     const JsonTree* const inner = each.Find("function");

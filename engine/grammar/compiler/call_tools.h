@@ -10,6 +10,7 @@
 #include "engine/grammar/compiler/compile_meter.h"
 #include "engine/grammar/compiler/json_tree.h"
 #include "engine/grammar/compiler/machine_builder.h"
+#include "engine/grammar/token_trie.h"
 
 namespace annulus {
 
@@ -28,7 +29,7 @@ struct CallParameter {
 struct CallTool {
   std::string name;
   bool strict = false;
-  RuleId arguments = 0;                   // reads a JSON object: unless the family is tagged
+  RuleId arguments = 0;                   // reads an object: unless the family is tagged
   std::vector<CallParameter> parameters;  // if it is
   bool any_pairs = false;                 // if it is: of any names and texts, not of `parameters`
 };
@@ -38,9 +39,11 @@ struct CallTool {
 // supported that limit texts, but enum and const, or the object as a whole. INVALID_ARGUMENT, as an
 // error of the field "messages.tools", for a schema that is not supported; but if the tool is not
 // strict and no call is required, what it says of these arguments is left out. NOT_FOUND if there
-// is no tool of shape.name.
+// is no tool of shape.name. `tokens`: of the vocabulary, for marks that are tokens; null: there are
+// none.
 absl::StatusOr<std::vector<CallTool>> ReadCallTools(const JsonTree& definitions,
-                                                    const AnswerShape& shape, CompileMeter* meter,
+                                                    const AnswerShape& shape,
+                                                    const TokenTrie* tokens, CompileMeter* meter,
                                                     MachineBuilder* builder);
 
 }  // namespace annulus

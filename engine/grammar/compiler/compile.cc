@@ -79,7 +79,8 @@ absl::StatusOr<NodeId> EmitAnswer(const OutputConstraint& constraint, const Json
   }
   std::vector<CallTool> calls;
   if (constraint.answer->calls != AnswerShape::Calls::kNone) {
-    ANNULUS_ASSIGN_OR_RETURN(calls, ReadCallTools(tools, *constraint.answer, meter, builder));
+    ANNULUS_ASSIGN_OR_RETURN(calls,
+                             ReadCallTools(tools, *constraint.answer, tokens, meter, builder));
   }
   return AnswerEmitter(*constraint.answer, calls, form, tokens, builder).Emit();
 }

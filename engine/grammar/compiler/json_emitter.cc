@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/grammar/compiler/regex_tree.h"
 #include "engine/text/utf8.h"
@@ -26,7 +27,28 @@ NodeId Hexadecimal(int digits, NodeId next, MachineBuilder* builder) {
 
 }  // namespace
 
-JsonEmitter::JsonEmitter(MachineBuilder* builder) : builder_(*builder) {}
+JsonEmitter::JsonEmitter(MachineBuilder* builder, JsonForm form)
+    : builder_(*builder), form_(std::move(form)) {}
+
+// Without what ends a name or a value there, or begins a text.
+const CharacterClass& JsonEmitter::BareCharacters() {
+  static const auto& bare = *new CharacterClass(CharacterClass({{0, ' '},
+                                                                {'"', '"'},
+                                                                {',', ','},
+                                                                {':', ':'},
+                                                                {'<', '<'},
+                                                                {'[', '['},
+                                                                {']', ']'},
+                                                                {'{', '{'},
+                                                                {'}', '}'},
+                                                                {0x7F, 0xA0}})
+                                                    .Complement());
+  return bare;
+}
+
+NodeId JsonEmitter::Quote(NodeId next) {
+  return form_.quote.empty() ? builder_.Split({}) : builder_.Literal(form_.quote, next);
+}
 
 NodeId JsonEmitter::WhiteSpace(NodeId next) {
   if (const auto known = white_space_.find(next); known != white_space_.end()) {
@@ -51,6 +73,13 @@ NodeId JsonEmitter::Number(bool whole, NodeId next) {
 
 NodeId JsonEmitter::FreeCharacter() {
   if (free_character_) return *free_character_;
+  if (!form_.escapes) {
+    const CharacterClass all({{0, 0xD7FF}, {0xE000, 0x10FFFF}});
+    const CharacterClass without_mark({{0, '<' - 1}, {'<' + 1, 0xD7FF}, {0xE000, 0x10FFFF}});
+    const CharacterClass& members = form_.quote_is_text ? without_mark : all;
+    free_character_ = builder_.Character(members, Spelling::kPlain, kReturnNode);
+    return *free_character_;
+  }
   // RFC 8259, section 7. Half of a surrogate pair alone is no character: most parsers refuse it.
   const NodeId low = builder_.Literal(
       "\\u", builder_.Bytes({{'d', 'd',
@@ -84,18 +113,32 @@ NodeId JsonEmitter::FreeCharacter() {
 }
 
 NodeId JsonEmitter::StringRest(NodeId next) {
-  return builder_.Repeat(FreeCharacter(), 0, kUnbounded, /*plain=*/true, builder_.Byte('"', next));
+  return builder_.Repeat(FreeCharacter(), 0, kUnbounded,
+                         /*plain=*/!form_.quote_is_text, Quote(next));
 }
 
 NodeId JsonEmitter::String(uint32_t least, uint32_t most, NodeId next) {
   if (most < least) return builder_.Split({});
-  const NodeId end = builder_.Byte('"', next);
-  if (most == 0) return builder_.Byte('"', end);
-  return builder_.Byte('"', builder_.Repeat(FreeCharacter(), least, most, /*plain=*/true, end));
+  const NodeId end = Quote(next);
+  if (most == 0) return Quote(end);
+  return Quote(builder_.Repeat(FreeCharacter(), least, most,
+                               /*plain=*/!form_.quote_is_text, end));
 }
 
 NodeId JsonEmitter::Name(absl::string_view name, NodeId next) {
-  return builder_.Literal(JsonQuoted(name), Colon(next));
+  if (form_.escapes) return builder_.Literal(JsonQuoted(name), Colon(next));
+  const NodeId quoted = Quote(builder_.Literal(name, Quote(Colon(next))));
+  bool bare = form_.bare_names && !name.empty();
+  for (size_t position = 0; bare && position < name.size();) {
+    bare = BareCharacters().Contains(NextCodePoint(name, &position));
+  }
+  return bare ? builder_.Literal(name, Colon(next)) : quoted;
+}
+
+// Of a bare name, with its colon.
+NodeId JsonEmitter::BareRest(NodeId next) {
+  const NodeId one = builder_.Character(BareCharacters(), Spelling::kPlain, kReturnNode);
+  return builder_.Repeat(one, 0, kUnbounded, /*plain=*/false, builder_.Byte(':', next));
 }
 
 NodeId JsonEmitter::Colon(NodeId next) { return builder_.Byte(':', WhiteSpace(next)); }
@@ -105,6 +148,10 @@ NodeId JsonEmitter::Close(char bracket, NodeId next) {
 }
 
 NodeId JsonEmitter::Constant(const JsonTree& value, NodeId next) {
+  if (value.is_string() && !form_.escapes) {
+    if (form_.quote_is_text && absl::StrContains(value.text, '<')) return builder_.Split({});
+    return Quote(builder_.Literal(value.text, Quote(next)));
+  }
   if (!value.is_array() && !value.is_object()) {
     return builder_.Literal(CompactJson(value, /*sorted=*/false), next);
   }
@@ -220,11 +267,16 @@ NodeId JsonEmitter::OtherNames(const std::vector<EmittedMember>& members,
     }
   }
   const NodeId dead = builder_.Split({});
-  std::vector<NodeId> values;  // after the name's closing quote
+  const bool bare = form_.bare_names;
+  const Spelling spelling = form_.escapes ? Spelling::kJson : Spelling::kPlain;
+  std::vector<NodeId> values;  // after the name's closing quote, or the colon of a bare name
   std::vector<NodeId> rests;   // within the name, once it differs from all others
   for (const EmittedNames& names : others) {
-    values.push_back(names.allowed ? Colon(builder_.Call(names.value, next)) : dead);
-    rests.push_back(names.allowed ? StringRest(values.back()) : dead);
+    const NodeId value = names.allowed ? builder_.Call(names.value, next) : dead;
+    values.push_back(!names.allowed ? dead : bare ? WhiteSpace(value) : Colon(value));
+    rests.push_back(!names.allowed ? dead
+                    : bare         ? BareRest(values.back())
+                                   : StringRest(values.back()));
   }
   std::vector<NodeId> nodes(trie.branches.size(), kReturnNode);
   for (size_t i = nodes.size(); i > 0 && builder_.ok(); --i) {
@@ -236,16 +288,22 @@ NodeId JsonEmitter::OtherNames(const std::vector<EmittedMember>& members,
     std::vector<ByteEdge> edges;
     std::vector<CodePoints> taken;
     for (const auto& [c, child] : branch.children) {
+      if (bare && !BareCharacters().Contains(c)) continue;
       taken.push_back({c, c});
-      builder_.AppendCharacter(CharacterClass({{c, c}}), Spelling::kJson, nodes[child], &edges);
+      builder_.AppendCharacter(CharacterClass({{c, c}}), spelling, nodes[child], &edges);
+    }
+    if (bare) {
+      const CharacterClass others = BareCharacters().Complement();
+      taken.insert(taken.end(), others.ranges().begin(), others.ranges().end());
     }
     const CharacterClass free = CharacterClass(std::move(taken)).Complement();
-    builder_.AppendCharacter(free, Spelling::kJson, rests[*branch.names], &edges);
-    if (!branch.is_member) edges.push_back({'"', '"', values[*branch.names]});
+    builder_.AppendCharacter(free, spelling, rests[*branch.names], &edges);
+    const uint8_t end = bare ? ':' : '"';
+    if (!branch.is_member && !(bare && i == 1)) edges.push_back({end, end, values[*branch.names]});
     nodes[i - 1] = builder_.Bytes(edges);
   }
   builder_.Give(taken);
-  return builder_.Byte('"', nodes.front());
+  return bare ? nodes.front() : Quote(nodes.front());
 }
 
 RuleId JsonEmitter::AnyValue() {

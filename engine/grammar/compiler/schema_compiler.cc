@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
@@ -14,8 +15,11 @@
 namespace annulus {
 
 SchemaCompiler::SchemaCompiler(const JsonTree* document, CompileMeter* meter,
-                               MachineBuilder* builder)
-    : document_(*document), builder_(*builder), reader_(document, meter), json_(builder) {}
+                               MachineBuilder* builder, JsonForm form)
+    : document_(*document),
+      builder_(*builder),
+      reader_(document, meter),
+      json_(builder, std::move(form)) {}
 
 absl::StatusOr<NodeId> SchemaCompiler::Compile() {
   ANNULUS_ASSIGN_OR_RETURN(const RuleId root, CompileAll({{&document_, &document_}}));
@@ -93,7 +97,7 @@ NodeId SchemaCompiler::EmitValues(const std::vector<const JsonTree*>& values) {
   for (const JsonTree* value : values) {
     const size_t bytes = value->text.size();
     if (!builder_.Step(StepsFor(bytes)) || !builder_.Take(64 + 2 * bytes)) return kReturnNode;
-    if (value->is_array() || value->is_object()) {
+    if (value->is_array() || value->is_object() || !json_.form().escapes) {
       targets.push_back(json_.Constant(*value, kReturnNode));
     } else {
       scalars.push_back(CompactJson(*value, /*sorted=*/false));
@@ -138,6 +142,12 @@ absl::StatusOr<NodeId> SchemaCompiler::EmitString(const Shape& shape) {
   if (shape.patterns.empty()) {
     return json_.String(shape.min_length, shape.max_length, kReturnNode);
   }
+  const bool escapes = json_.form().escapes;
+  if (json_.form().quote_is_text) {
+    return SchemaError(shape.at,
+                       "limits a text by pattern or format, which is not supported for a "
+                       "vocabulary without a token for the marks of texts");
+  }
   std::vector<RegexTree> patterns;
   size_t bytes = 0;
   for (const absl::string_view pattern : shape.patterns) {
@@ -149,10 +159,11 @@ absl::StatusOr<NodeId> SchemaCompiler::EmitString(const Shape& shape) {
     if (!tree.ok()) return SchemaError(shape.at, absl::StrCat("has ", tree.status().message()));
     patterns.push_back(*std::move(tree));
   }
-  const NodeId end = builder_.Byte('"', kReturnNode);
-  const NodeId inside = EmitPatterns(patterns, shape.min_length, shape.max_length, end, &builder_);
+  const NodeId end = json_.Quote(kReturnNode);
+  const NodeId inside = EmitPatterns(patterns, shape.min_length, shape.max_length,
+                                     escapes ? Spelling::kJson : Spelling::kPlain, end, &builder_);
   builder_.Give(bytes);
-  return builder_.Byte('"', inside);
+  return json_.Quote(inside);
 }
 
 absl::StatusOr<NodeId> SchemaCompiler::EmitArray(const Shape& shape) {

@@ -19,7 +19,8 @@ namespace annulus {
 class SchemaCompiler {
  public:
   // All must outlive the compiler.
-  SchemaCompiler(const JsonTree* document, CompileMeter* meter, MachineBuilder* builder);
+  SchemaCompiler(const JsonTree* document, CompileMeter* meter, MachineBuilder* builder,
+                 JsonForm form = {});
 
   // Adds rules for the whole document; returns where a value begins. Errors of SchemaReader.
   absl::StatusOr<NodeId> Compile();

@@ -128,9 +128,9 @@ class CharacterAutomaton {
 // The deterministic product of automata and a count of characters.
 class Product {
  public:
-  Product(const std::vector<RegexTree>& patterns, uint32_t least, uint32_t most,
+  Product(const std::vector<RegexTree>& patterns, uint32_t least, uint32_t most, Spelling spelling,
           MachineBuilder* builder)
-      : least_(least), most_(most), builder_(*builder) {
+      : least_(least), most_(most), spelling_(spelling), builder_(*builder) {
     boundaries_ = {0, 0xE000};
     for (const RegexTree& pattern : patterns) {
       automata_.emplace_back(pattern, builder);
@@ -201,13 +201,14 @@ class Product {
     }
     std::vector<ByteEdge> edges;
     for (auto& [target, ranges] : classes) {
-      builder_.AppendCharacter(CharacterClass(std::move(ranges)), Spelling::kJson, target, &edges);
+      builder_.AppendCharacter(CharacterClass(std::move(ranges)), spelling_, target, &edges);
     }
     return builder_.Bytes(edges);
   }
 
   const uint32_t least_;
   const uint32_t most_;
+  const Spelling spelling_;
   MachineBuilder& builder_;
   std::vector<CharacterAutomaton> automata_;
   std::vector<char32_t> boundaries_;
@@ -219,12 +220,12 @@ class Product {
 }  // namespace
 
 NodeId EmitPatterns(const std::vector<RegexTree>& patterns, uint32_t least, uint32_t most,
-                    NodeId next, MachineBuilder* builder) {
+                    Spelling spelling, NodeId next, MachineBuilder* builder) {
   if (most < least) return builder->Split({});
   if (patterns.size() == 1 && least == 0 && most == kUnbounded) {
-    return EmitRegex(patterns.front(), Spelling::kJson, next, builder);
+    return EmitRegex(patterns.front(), spelling, next, builder);
   }
-  return Product(patterns, least, most, builder).Emit(next);
+  return Product(patterns, least, most, spelling, builder).Emit(next);
 }
 
 }  // namespace annulus

@@ -1,5 +1,5 @@
 // How each family of models writes reasoning and calls. Sources: the chat templates that the
-// models' publishers ship, and for Gemma the prompt that Google's documentation recommends.
+// models' publishers ship, and for Gemma 2 and 3 the prompt that Google's documentation recommends.
 
 #include "engine/text/answer/answer_format.h"
 
@@ -206,6 +206,24 @@ AnswerFamily Gemma() {
           .call_arguments = "parameters"};
 }
 
+// <|tool_call>call:NAME{KEY:<|"|>TEXT<|"|>,KEY:1}<tool_call|>; <|channel>thought\n..<channel|>
+AnswerFamily Gemma4() {
+  return {.name = "gemma4",
+          .states = {{"text",
+                      Part::kText,
+                      "",
+                      {{"<|channel>", "channel", kStart},
+                       {"<channel|>", "text", kLine},  // models write one too many
+                       {"<|tool_call>", "call", kLine | kCall}}},
+                     {"channel", Part::kSpace, "reasoning", {{"thought", "reasoning"}}},
+                     {"reasoning", Part::kReasoning, "", {{"<channel|>", "text"}}},
+                     {"call", Part::kSpace, "", {{"call:", "name"}}},
+                     {"name", Part::kName, "", {{"{", "args", kKeep}}},
+                     {"args", Part::kMarked, "close", {{"<|\"|>", "args"}}},
+                     {"close", Part::kSpace, "text", {{"<tool_call|>", "text"}}}},
+          .needles = {"<|tool_call>", "<|turn>"}};
+}
+
 // <tool_call>\n<function=NAME>\n<parameter=KEY>\nVALUE\n</parameter>\n</function>\n</tool_call>
 AnswerFamily QwenCoder() {
   return {.name = "qwen3_coder",
@@ -261,6 +279,7 @@ const std::vector<AnswerFamily>& AnswerFamilies() {
       Hermes("hermes", {"<tool_call>"}),
       Llama(),
       Gemma(),
+      Gemma4(),
   };
   return *kFamilies;
 }

@@ -28,8 +28,15 @@ AnswerFormat::AnswerFormat(const AnswerFamily& family, IsToken is_token) : famil
   }
   if (reasoning_ == kNone) return;
   reasoning_end_ = state(reasoning_).exits.front().mark;
+  const auto opens = [this](int next) {
+    return next == reasoning_ ||
+           (next >= 0 && state(next).part == AnswerPart::kSpace && state(next).then == reasoning_);
+  };
+  for (State& state : states_) {
+    for (Exit& exit : state.exits) exit.thinks = opens(exit.next);
+  }
   for (const Exit& exit : state(text_).exits) {
-    if (exit.next == reasoning_) reasoning_begins_.push_back(exit.mark);
+    if (exit.thinks) reasoning_begins_.push_back(exit.mark);
   }
 }
 

@@ -24,6 +24,7 @@ enum class AnswerPart : uint8_t {
   kName,       // of the function; if there are none, an earlier name stays
   kId,         // of the call
   kArguments,  // a JSON object: the arguments
+  kMarked,     // a MarkedObject: the arguments; an exit to itself is the mark of its texts
   kCall,       // a JSON object: the whole call, see CallObject
   kBareCall,   // a JSON object: a call if it begins with the function's name
   kKey,        // the name of one argument
@@ -48,7 +49,7 @@ struct AnswerExit {
 struct AnswerState {
   absl::string_view name;
   AnswerPart part = AnswerPart::kText;
-  // Where it goes on when the JSON object is complete; for kSpace, with any other byte (empty: that
+  // Where it goes on when the object is complete; for kSpace, with any other byte (empty: that
   // breaks the call).
   absl::string_view then = {};
   std::vector<AnswerExit> exits = {};
@@ -97,7 +98,8 @@ class AnswerFormat {
     std::string mark;
     int next = 0;  // kRoute: by the header
     uint8_t flags = 0;
-    bool token = false;  // its token alone is the mark
+    bool token = false;   // its token alone is the mark
+    bool thinks = false;  // it opens reasoning, before which a word may stand
   };
   static constexpr int kRoute = -1;
   static constexpr int kNone = -2;
@@ -115,6 +117,8 @@ class AnswerFormat {
   // The state that a header leads to.
   int Route(absl::string_view header) const;
 
+  // The mark of texts in a state that is kMarked.
+  static const Exit& MarkOfTexts(const State& state) { return state.exits.front(); }
   // Whether a text of these bytes is a mark of the family.
   bool HasMark(absl::string_view bytes) const;
   // The mark that ends reasoning; empty if the family does not think.

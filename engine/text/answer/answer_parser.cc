@@ -67,8 +67,7 @@ void AnswerParser::Push(absl::string_view bytes, Token kind, std::vector<AnswerE
 // Whether the exit's text may begin here. Tokens need only the tools.
 bool AnswerParser::Enabled(const Exit& exit) const {
   if ((exit.flags & AnswerExit::kCall) != 0 && tools_ == nullptr) return false;
-  const bool opens = exit.next >= 0 && format_->state(exit.next).part == AnswerPart::kReasoning;
-  return reasoning_ || !opens;
+  return reasoning_ || !exit.thinks;
 }
 
 void AnswerParser::Feed(char c) {
@@ -124,8 +123,11 @@ void AnswerParser::Reread(bool ends) {
 }
 
 void AnswerParser::FeedControl(absl::string_view bytes, Token kind) {
-  const bool in_string = part() == AnswerPart::kArguments ? scanner_.in_string()
-                                                          : IsCall(part()) && object_->in_string();
+  const bool in_string =
+      part() == AnswerPart::kArguments ? scanner_.in_string()
+      : part() == AnswerPart::kMarked
+          ? marked_.in_text() && bytes != AnswerFormat::MarkOfTexts(format_->state(state_)).mark
+          : IsCall(part()) && object_->in_string();
   if (kind == Token::kMarkup && in_string) {
     for (const char c : bytes) Sink(c);
     return;
@@ -174,6 +176,8 @@ void AnswerParser::Sink(char c) {
       return SinkWord(c);
     case AnswerPart::kArguments:
       return SinkArguments(c);
+    case AnswerPart::kMarked:
+      return SinkMarked(c);
     case AnswerPart::kCall:
     case AnswerPart::kBareCall:
       return SinkCall(c);
@@ -249,6 +253,24 @@ void AnswerParser::SinkArguments(char c) {
   Go(format_->state(state_).then);
 }
 
+// Appends what a byte or a mark of kMarked gives; false if the call breaks there.
+bool AnswerParser::TakeMarked(const MarkedObject::Piece& piece, size_t source) {
+  if (piece.result == MarkedObject::Result::kBad) {
+    Break("the arguments are not as the model's family writes them");
+    return false;
+  }
+  Emit(Kind::kArguments, piece.json, source);
+  if (piece.result == MarkedObject::Result::kMore) return true;
+  EndCall("");
+  Go(format_->state(state_).then);
+  return true;
+}
+
+void AnswerParser::SinkMarked(char c) {
+  if (!marked_.begun() && !BeginCall()) return Feed(c);
+  if (!TakeMarked(marked_.Push(c), 1)) Feed(c);
+}
+
 void AnswerParser::SinkCall(char c) {
   const absl::string_view byte(&c, 1);
   if (!object_->begun() && IsSpace(c)) return Structure(byte);
@@ -295,6 +317,11 @@ void AnswerParser::EndHeldArguments() {
 
 void AnswerParser::Take(const Exit& exit, absl::string_view mark) {
   const AnswerPart from = part();
+  if (from == AnswerPart::kMarked) {
+    if (TakeMarked(marked_.PushMark(), mark.size())) return;
+    for (const char c : mark) Sink(c);
+    return;
+  }
   const bool keep = (exit.flags & AnswerExit::kKeep) != 0;
   has_marks_ = true;
   if (in_prose()) {
@@ -353,6 +380,7 @@ void AnswerParser::Go(int state) {
     word_.clear();
   }
   if (part() == AnswerPart::kArguments) scanner_ = JsonScanner();
+  if (part() == AnswerPart::kMarked) marked_ = MarkedObject();
   if (IsCall(part())) {
     object_.emplace(/*name_first=*/part() == AnswerPart::kBareCall);
     arguments_end_ = 0;
@@ -462,7 +490,7 @@ void AnswerParser::Finish(std::vector<AnswerEvent>& out) {
     for (const char c : pending) SinkProse(c);
     FlushSpace();
   } else if (call_open_) {
-    if (part() == AnswerPart::kValue) {
+    if (part() == AnswerPart::kValue || part() == AnswerPart::kMarked) {
       for (const char c : pending) Sink(c);
     } else {
       Structure(pending);

@@ -14,6 +14,7 @@
 #include "engine/text/answer/answer_tools.h"
 #include "engine/text/answer/call_object.h"
 #include "engine/text/answer/json_scanner.h"
+#include "engine/text/answer/marked_object.h"
 #include "engine/text/answer/tagged_value.h"
 
 namespace annulus {
@@ -82,6 +83,8 @@ class AnswerParser {
   void SinkSpace(char c);
   void SinkWord(char c);
   void SinkArguments(char c);
+  void SinkMarked(char c);
+  bool TakeMarked(const MarkedObject::Piece& piece, size_t source);
   void SinkCall(char c);
 
   bool Enabled(const Exit& exit) const;
@@ -121,6 +124,7 @@ class AnswerParser {
   std::string id_;
   int32_t index_ = 0;
   JsonScanner scanner_;               // in kArguments
+  MarkedObject marked_;               // in kMarked
   std::optional<CallObject> object_;  // in kCall
   size_t arguments_begin_ = 0;        // in held_, of arguments that stand before the name
   size_t arguments_end_ = 0;          // 0: there are none

@@ -27,8 +27,8 @@ using ::testing::IsEmpty;
 
 const std::vector<std::string>& Controls() {
   static const auto& texts = *new std::vector<std::string>{
-      "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>",
-      "<|return|>", "<|call|>",   "</s>",       "<|other|>",     "<turn|>"};
+      "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>",         "<|return|>",
+      "<|call|>",   "</s>",       "<|other|>",  "<turn|>",       "<|tool_response>"};
   return texts;
 }
 
@@ -80,7 +80,7 @@ TEST(TurnEndsTest, EveryFamilyHasItsOwn) {
     }
     if (type.starts_with("phi")) expected.push_back(IdOf("<|end|>"));
     if (type == "gemma4_text") {
-      expected.push_back(IdOf("<turn|>"));
+      expected.insert(expected.end(), {IdOf("<turn|>"), IdOf("<|tool_response>")});
     } else if (type.starts_with("gemma")) {
       expected.push_back(IdOf("<end_of_turn>"));
     }

@@ -350,6 +350,47 @@ TEST(AnswerShapeTest, AFormAndCallsStandBesideEachOther) {
   EXPECT_FALSE(marked.Reads(both, "yes\n<tool_call>"));
 }
 
+// Gemma 4's objects: names without quotes, texts as they are between marks.
+TEST(MarkedCallsTest, SchemasHoldInTheFamilysSpelling) {
+  constexpr char kF[] = R"([{"name": "f", "parameters": {"type": "object", "properties": {
+    "city": {"type": "string", "pattern": "^R[a-z]+$"}, "note": {"type": "string", "maxLength": 3},
+    "days": {"type": "array", "items": {"type": "integer"}}, "a:b": {"type": "number"},
+    "kind": {"const": {"a": ["x", null]}}}}}])";
+  const Marked marked("gemma4", /*as_tokens=*/true);
+  OutputConstraint constraint = CallsOf(marked, Calls::kRequired);
+  constraint.answer->tools = kF;
+  const auto made = marked.Matcher(constraint);
+  ASSERT_TRUE(made.ok()) << made.status();
+  const auto allows = [&](absl::string_view arguments) {
+    GrammarMatcher matcher = *made;
+    return marked.Reads(matcher, absl::StrCat("<|tool_call>call:f", arguments, "<tool_call|>")) &&
+           matcher.may_end();
+  };
+  for (const char* arguments :
+       {"{}", R"({city:<|"|>Rome<|"|>})", R"({city:<|"|>Rome<|"|>,note:<|"|>"\<|"|>,days:[1,2]})",
+        "{note:<|\"|>\n\xE2\x82\xAC<<|\"|>}", R"({<|"|>a:b<|"|>:1.5})",
+        R"({kind:{a:[<|"|>x<|"|>,null]}})", R"({other:[{x:null,y:<|"|>z<|"|>}]})",
+        R"({ days: [ -1 ] })"}) {
+    EXPECT_TRUE(allows(arguments)) << arguments;
+  }
+  for (const char* arguments :
+       {R"({city:<|"|>rome<|"|>})", R"({city:"Rome"})", R"({city:Rome})",
+        R"({note:<|"|>abcd<|"|>})", R"({days:[<|"|>1<|"|>]})", "{days:[1.5]}", "{a:b:1}", "{:1}",
+        R"({kind:{a:[x,null]}})", R"({"city":<|"|>Rome<|"|>})", "{days:[1]"}) {
+    EXPECT_FALSE(allows(arguments)) << arguments;
+  }
+}
+
+// The marks are no tokens of another vocabulary.
+TEST(MarkedCallsTest, PatternsNeedATokenForTheMark) {
+  const Marked marked("gemma4", /*as_tokens=*/false);
+  OutputConstraint constraint = CallsOf(marked, Calls::kRequired);
+  constraint.answer->tools =
+      R"([{"name": "f", "parameters": {"properties": {"city": {"type": "string", "pattern": "R"}}}}])";
+  EXPECT_THAT(marked.Matcher(constraint).status().message(),
+              HasSubstr("a vocabulary without a token for the marks of texts"));
+}
+
 // Families that write each argument between tags.
 class TaggedCallsTest : public ::testing::TestWithParam<std::tuple<std::string, bool>> {
  protected:

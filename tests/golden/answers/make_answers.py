@@ -398,6 +398,59 @@ def gemma(templates):
     family.write()
 
 
+def gemma4(templates):
+    family = Family("gemma4", ["<|tool_call>", "<tool_call|>", "<|channel>", "<channel|>", '<|"|>'])
+    opens, ends, thinks, ends_thought, quote = (token(m) for m in family.tokens)
+    def written(v):
+        if isinstance(v, str):
+            return quote + v + quote
+        if isinstance(v, dict):
+            return "{" + ",".join(f"{k}:{written(each)}" for k, each in v.items()) + "}"
+        if isinstance(v, list):
+            return "[" + ",".join(map(written, v)) + "]"
+        return dumps(v)
+    def body(n, arguments):
+        return f"{opens}call:{n}{arguments}{ends}"
+    def call(calls):
+        return "".join(body(n, written(a)) for n, a in calls)
+    family.common(call, lambda text: f"{thinks}thought\n{text}\n{ends_thought}")
+    template = environment().from_string((templates / "google-gemma-4-31B-it.jinja").read_text())
+    turn = "<|turn>model\n"
+    for label, calls in CALLS.items():
+        items = [{"type": "function", "function": {"name": n, "arguments": a}} for n, a in calls]
+        text = template.render(messages=[{"role": "user", "content": "Do."}, {"role": "assistant", "content": "",
+                                          "reasoning_content": "I plan.", "tool_calls": items}], tools=TOOLS, bos_token="")
+        text = cut(text[text.rindex(turn) + len(turn):], "<|tool_response>")
+        family.add(f"template gemma-4: {label}", family.mark(text), reasoning="I plan.", calls=calls)
+    one = CALLS["one call"]
+    family.add("an empty thought", f"{thinks}thought\n{ends_thought}It rains.", text="It rains.")
+    family.add("a thought without the word", f"{thinks}Hm.{ends_thought}It rains.", text="It rains.", reasoning="Hm.")
+    family.add("a thought behind the text", f"It rains.{thinks}thought\n{ends_thought}", text="It rains.")
+    family.add("an end of a thought too many", f"It rains.{ends_thought}", text="It rains.")
+    family.add("opened by the prompt", f"Hm.{ends_thought}{call(one)}", reasoning="Hm.", calls=one, opened=True)
+    family.add("white space", body("get_weather", f"{{ city : {quote}Oslo{quote} ,\n days: 3 }}"), calls=[("get_weather", {"city": "Oslo", "days": 3})])
+    family.add("names between marks", body("get_weather", f"{{{quote}city{quote}:{quote}Oslo{quote}}}"), calls=[("get_weather", {"city": "Oslo"})])
+    family.add("Python's constants", body("search", "{exact:True,filter:None}"), calls=[("search", {"exact": True, "filter": None})])
+    family.add("a text without marks", body("get_weather", "{city:New York}"), calls=[("get_weather", {"city": "New York"})])
+    family.add("JSON", body("get_weather", '{"city": "Oslo"}'), calls=[("get_weather", {"city": "Oslo"})])
+    family.add("an end in a text", body("write_file", f"{{path:{quote}{ends}}}{quote}}}"), calls=[("write_file", {"path": "<tool_call|>}"})])
+    family.add("a call in a text", f"{opens}call:write_file{{path:{quote}a{call([('now', {})])}",
+               calls=[("write_file", '{"path": "a', {"open": True}), ("now", {})], broken=1)
+    family.add("no end mark", f"{opens}call:now{{}}", calls=[("now", {})])
+    family.add("text behind", call(one) + "\nDone.", text="Done.", calls=one)
+    family.add("another tool", body("rm", "{}"), text="<|tool_call>call:rm{}<tool_call|>", broken=1)
+    family.add("no name", f"{opens}now(){ends}", text="<|tool_call>now()<tool_call|>", broken=1)
+    family.add("no names of members", body("now", "{1,2}"), text=",2}<tool_call|>", calls=[("now", "{", {"open": True})], broken=1)
+    family.add("no value", body("now", "{a:}"), text="}<tool_call|>", calls=[("now", '{"a": ', {"open": True})], broken=1)
+    family.add("the wrong bracket", body("now", "{a:[1}"), text="}<tool_call|>", calls=[("now", '{"a": [', {"open": True})], broken=1)
+    family.add("a mark behind a text", body("now", f"{{a:{quote}b{quote}{quote}"), text='<|"|><tool_call|>', calls=[("now", '{"a": "b"', {"open": True})], broken=1)
+    family.add("cut before the name", f"{opens}call:no", text="<|tool_call>call:no", broken=1)
+    family.add("cut in the arguments", f"{opens}call:now{{a:1,b:2", calls=[("now", '{"a": 1, "b": ', {"open": True})], broken=1)
+    family.add("cut in a text", f"{opens}call:now{{a:{quote}b", calls=[("now", '{"a": "b', {"open": True})], broken=1)
+    family.add("no tools", call(one), text="call:get_weather{city:Zürich,days:3,unit:celsius}<tool_call|>", tools=False)
+    family.write()
+
+
 def value(v):
     return v if isinstance(v, str) else dumps(v)
 
@@ -457,7 +510,7 @@ def main():
     templates = pathlib.Path(sys.argv[1])
     hermes(templates, "hermes", ["Qwen-Qwen2.5-7B-Instruct.jinja", "Qwen-Qwen3-0.6B.jinja", "NousResearch-Hermes-3-Llama-3.1-8B-tool_use.jinja"])
     hermes(templates, "smollm3", [])
-    for make in (llama, mistral, deepseek, harmony, kimi, granite, command, gemma, coder, glm):
+    for make in (llama, mistral, deepseek, harmony, kimi, granite, command, gemma, gemma4, coder, glm):
         make(templates)
 
 

@@ -60,7 +60,7 @@ TranscriptFile LoadTranscripts(const std::string& family);
 // Adds up events. Fails the test unless they stand for all bytes of the pieces in their order, each
 // byte once, with the same bytes where events repeat them.
 ReadAnswer ReadEvents(const std::vector<AnswerEvent>& events, const std::string& answer,
-                      bool tagged);
+                      bool written_anew);
 
 // Pushes the pieces and ends the answer.
 ReadAnswer Read(AnswerParser parser, const std::vector<AnswerPiece>& pieces);
