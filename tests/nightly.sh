@@ -157,6 +157,7 @@ step 'masks beside llguidance, 10,000 walks' python3 \
   "$root/tests/engine/grammar/masks_beside_llguidance_test.py" "$build"
 step 'hostile clients, a minute each' python3 "$root/tests/abuse/abuse_test.py" "$build" 60
 step 'programs that speak HTTP' python3 "$root/tests/server/http/other_clients_test.py" "$build"
+step 'the page for people, by Chromium' python3 "$root/tests/server/http/page_test.py" "$build"
 step 'programs that evaluate and measure' python3 "$root/tests/server/http/evaluators_test.py" "$build"
 step 'random configurations of every family, 10 minutes' python3 "$root/tests/golden/random_configurations.py" "$build"
 step 'fuzzers, 10 minutes each' bash "$root/tests/fuzz/run.sh" "$build" 600

@@ -57,6 +57,7 @@ struct ServerConfig {
   std::string http;  // HOST:PORT of the APIs over HTTP; empty: none
   // How often something is written on an HTTP request that waits for its answer.
   std::chrono::milliseconds http_heartbeat{};
+  bool http_page = false;                 // serve the page for people at "/"
   std::vector<std::string> http_origins;  // web pages that may use the APIs: "https://a.example"
   std::string metrics;                    // HOST:PORT of the Prometheus endpoint; empty: none
   std::string otlp_endpoint;              // HOST:PORT of a collector of traces; empty: none

@@ -84,6 +84,10 @@ std::vector<Option> ServiceOptions() {
        "Origins of web pages that may use the HTTP APIs (CORS), such as https://chat.example; all "
        "others are refused.",
        Into(&ServerConfig::http_origins, ParseOrigins)},
+      {"http-page", "on|off", "on",
+       "Serve a page at / of the HTTP address, on which people choose documents and ask. It holds "
+       "no data; its calls need the token that the others need.",
+       OneOf(&ServerConfig::http_page, {{"on", true}, {"off", false}})},
       {"max-connections", "N", "1024",
        "Largest number of open gRPC connections, and of open HTTP connections; one more "
        "closes an idle one, or one of the client with most, or is closed itself.",

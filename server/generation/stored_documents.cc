@@ -17,6 +17,16 @@ void NoteUpload(ServiceContext& context, const Caller& caller, const absl::Statu
   context.metrics.CountUpload(status.ok() ? result.document.get() : nullptr, result.created);
 }
 
+absl::StatusOr<std::vector<KeptDocument>> FindKept(ServiceContext& context, const TenantId& tenant,
+                                                   const std::vector<DocumentPtr>& documents,
+                                                   const CancelFlag& cancel) {
+  const absl::StatusOr<Engine*> engine = context.lifecycle.engine();
+  if (!engine.ok()) return std::vector<KeptDocument>(documents.size());
+  std::vector<std::string> contents;
+  for (const DocumentPtr& document : documents) contents.push_back(document->sha256);
+  return (*engine)->FindDocuments(tenant, contents, cancel);
+}
+
 absl::Status DeleteStoredDocument(ServiceContext& context, const TenantId& tenant,
                                   const std::string& name, const CancelFlag& cancel) {
   ANNULUS_ASSIGN_OR_RETURN(const DocumentStore::Deleted deleted,

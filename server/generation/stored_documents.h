@@ -4,8 +4,10 @@
 // What calls about stored documents do, whichever transport carried them.
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "server/documents/upload.h"
 #include "server/generation/service_context.h"
 
@@ -14,6 +16,12 @@ namespace annulus::server {
 // Counts and logs the end of an upload. `result` is set if `status` is OK.
 void NoteUpload(ServiceContext& context, const Caller& caller, const absl::Status& status,
                 const Upload::Result& result);
+
+// How much of each of the tenant's documents is in memory and on disk, in their order; nothing
+// while there is no engine. CANCELLED.
+absl::StatusOr<std::vector<KeptDocument>> FindKept(ServiceContext& context, const TenantId& tenant,
+                                                   const std::vector<DocumentPtr>& documents,
+                                                   const CancelFlag& cancel);
 
 // Deletes the tenant's document, and unless it has the same text under another name, the keys and
 // values of all prompts with it. May take long: looks at every page in --kv-disk, and waits for the

@@ -23,13 +23,8 @@ constexpr int kLargestPage = 1000;
 absl::StatusOr<std::vector<v1::Document>> Describe(const OwnWork& work,
                                                    const std::vector<DocumentPtr>& documents,
                                                    const CancelFlag& cancel) {
-  std::vector<KeptDocument> kept(documents.size());
-  const absl::StatusOr<Engine*> engine = work.context.lifecycle.engine();
-  if (engine.ok()) {
-    std::vector<std::string> contents;
-    for (const DocumentPtr& document : documents) contents.push_back(document->sha256);
-    ANNULUS_ASSIGN_OR_RETURN(kept, (*engine)->FindDocuments(work.tenant, contents, cancel));
-  }
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<KeptDocument> kept,
+                           FindKept(work.context, work.tenant, documents, cancel));
   std::vector<v1::Document> messages;
   for (size_t i = 0; i < documents.size(); ++i) {
     messages.push_back(ToMessage(*documents[i], kept[i]));

@@ -1,5 +1,7 @@
 #include "server/http/api_service.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <chrono>
 #include <optional>
@@ -20,6 +22,7 @@
 #include "server/http/files/upload_exchange.h"
 #include "server/http/generation_exchange.h"
 #include "server/http/http_errors.h"
+#include "server/http/page/page_files.h"
 #include "server/http/routes.h"
 #include "server/http/work_exchange.h"
 
@@ -62,6 +65,27 @@ absl::string_view HostOf(absl::string_view authority) {
 bool IsHostHere(absl::string_view host, absl::string_view own) {
   return IsLoopbackAddress(absl::StrCat(HostOf(host), ":80")) ||
          absl::EqualsIgnoreCase(HostOf(host), HostOf(own));
+}
+
+// Whether the host is an address, which no web page's own name can be.
+bool IsNumeric(absl::string_view host) {
+  std::string text(HostOf(host));
+  if (text.size() > 2 && text.front() == '[') text = text.substr(1, text.size() - 2);
+  in6_addr address;
+  return inet_pton(AF_INET, text.c_str(), &address) == 1 ||
+         inet_pton(AF_INET6, text.c_str(), &address) == 1;
+}
+
+// Whether the request comes from the page that this server itself serves. Another page can take its
+// place only if its own name leads here (DNS rebinding): over TLS this server has no certificate
+// for that name, and without TLS only names that --http has are taken for this server's.
+bool IsFromOwnPage(const HttpRequest& request, const ServerConfig& config) {
+  if (!config.http_page) return false;
+  const bool has_tls = !config.tls_certificate.empty();
+  const absl::string_view host = request.Find("host");
+  return absl::EqualsIgnoreCase(request.Find("origin"),
+                                absl::StrCat(has_tls ? "https://" : "http://", host)) &&
+         (has_tls || IsHostHere(host, config.http) || IsNumeric(host));
 }
 
 bool IsJson(absl::string_view content_type) {
@@ -165,9 +189,8 @@ HttpAnswer EndCall(ServiceContext& context, const CallContext& call, const absl:
   return ErrorAnswer(ToHttpError(end), errors);
 }
 
-HttpAnswer AnswerNowWith(ServiceContext& context, const CallContext& call, AnswerNow answer,
-                         absl::string_view rest, ErrorForm errors) {
-  absl::StatusOr<HttpAnswer> made = answer(context, rest);
+HttpAnswer EndAnswered(ServiceContext& context, const CallContext& call,
+                       absl::StatusOr<HttpAnswer> made, ErrorForm errors) {
   if (!made.ok()) return EndCall(context, call, made.status(), errors, false);
   const CallEnd end = context.Conclude(call, absl::OkStatus());
   for (std::string& header : RequestIdHeaders(end.request_id)) {
@@ -196,7 +219,8 @@ std::optional<HttpAnswer> ApiService::CheckSource(const HttpRequest& request) co
   const ErrorForm form = ErrorFormOf(request);
   const absl::string_view origin = request.Find("origin");
   const auto& allowed = context_.config.http_origins;
-  if (!origin.empty() && std::find(allowed.begin(), allowed.end(), origin) == allowed.end()) {
+  if (!origin.empty() && !IsFromOwnPage(request, context_.config) &&
+      std::find(allowed.begin(), allowed.end(), origin) == allowed.end()) {
     return Refusal(form, 403, "origin_not_allowed",
                    absl::StrCat("web pages of ", QuoteName(origin),
                                 " may not use this server; name them in its --http-origins"));
@@ -220,7 +244,8 @@ std::optional<HttpAnswer> ApiService::CheckRoute(const HttpRequest& request,
                    absl::StrCat("there is nothing at ", QuoteName(request.path)));
   }
   const bool reads = request.method == "HEAD" && route->method == "GET" &&
-                     std::holds_alternative<AnswerNow>(route->handler);
+                     (std::holds_alternative<AnswerNow>(route->handler) ||
+                      std::holds_alternative<PageFileRoute>(route->handler));
   if (request.method != route->method && !reads) {
     const std::string methods = MethodsOf(route->path);
     return Refusal(form, 405, "method_not_allowed",
@@ -264,7 +289,10 @@ HttpService::Opening ApiService::OpenRoute(HttpRequest request,
                                            const std::string& peer,
                                            std::shared_ptr<HttpReply> reply) {
   absl::string_view encoded;
-  const Route* const route = FindRoute(request.method, request.path, encoded);
+  const Route* route = FindRoute(request.method, request.path, encoded);
+  const bool is_page = route != nullptr && std::holds_alternative<PageFileRoute>(route->handler);
+  const PageFile* const page = is_page ? FindPageFile(encoded) : nullptr;
+  if (is_page && (page == nullptr || !context_.config.http_page)) route = nullptr;
   if (auto refusal = CheckRoute(request, route)) return Refused(request, *std::move(refusal));
   const ErrorForm errors = ErrorFormOf(request);
   const std::optional<std::string> rest = PercentDecoded(encoded);
@@ -290,7 +318,12 @@ HttpService::Opening ApiService::OpenRoute(HttpRequest request,
     return EndCall(context_, call, admitted, errors, reader != nullptr || replays);
   }
   if (const AnswerNow* const answer = std::get_if<AnswerNow>(&route->handler)) {
-    return AnswerNowWith(context_, call, *answer, *rest, errors);
+    return EndAnswered(context_, call, (*answer)(context_, *rest), errors);
+  }
+  if (page != nullptr) {
+    const std::string* const known = call.FindHeader("if-none-match");
+    return EndAnswered(context_, call, AnswerPageFile(*page, known == nullptr ? "" : *known),
+                       errors);
   }
   ReplyTerms terms{errors, request.keep_alive, headers, body_shares_.Of(ClientOf(call))};
   if (const WorkHandler* const handler = std::get_if<WorkHandler>(&route->handler)) {

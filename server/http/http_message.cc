@@ -15,6 +15,8 @@ absl::string_view Phrase(int status) {
       return "OK";
     case 204:
       return "No Content";
+    case 304:
+      return "Not Modified";
     case 400:
       return "Bad Request";
     case 401:
@@ -66,6 +68,8 @@ std::string Decoded(absl::string_view text) {
   return decoded;
 }
 
+bool HasBody(int status) { return status != 204 && status != 304; }
+
 }  // namespace
 
 absl::string_view HttpRequest::Find(absl::string_view name) const {
@@ -103,7 +107,7 @@ std::vector<std::pair<std::string, std::string>> ParametersOf(absl::string_view 
 
 std::string SerializeHead(const HttpAnswer& answer, BodyFrame frame, bool keep_alive) {
   std::string head = absl::StrCat("HTTP/1.1 ", answer.status, " ", Phrase(answer.status), "\r\n");
-  if (answer.status != 204) {
+  if (HasBody(answer.status)) {
     absl::StrAppend(&head, "Content-Type: ", answer.content_type, "\r\n");
     if (frame == BodyFrame::kLength) {
       absl::StrAppend(&head, "Content-Length: ", answer.body.size(), "\r\n");
@@ -119,7 +123,7 @@ std::string SerializeHead(const HttpAnswer& answer, BodyFrame frame, bool keep_a
 
 std::string Serialize(const HttpAnswer& answer, bool keep_alive, bool with_body) {
   return absl::StrCat(SerializeHead(answer, BodyFrame::kLength, keep_alive),
-                      with_body && answer.status != 204 ? answer.body : "");
+                      with_body && HasBody(answer.status) ? answer.body : "");
 }
 
 std::string Chunk(absl::string_view bytes) {

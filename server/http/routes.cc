@@ -76,6 +76,8 @@ constexpr Route kRoutes[] = {
     {"GET", "/v1/models/*", AnswerNow(GetModel)},
     {"GET", "/health", AnswerNow(Health), /*for_probes=*/true},
     {"GET", "/version", AnswerNow(Version)},
+    {"GET", "/", PageFileRoute(), /*for_probes=*/true},
+    {"GET", "/page/*", PageFileRoute(), /*for_probes=*/true},
 };
 
 }  // namespace
@@ -94,7 +96,7 @@ const Route* FindRoute(absl::string_view method, absl::string_view path, absl::s
                                 !left.empty();
     if (!fits || (found != nullptr && route.method != method)) continue;
     found = &route;
-    rest = left;
+    rest = star == absl::string_view::npos ? "" : left;
     if (route.method == method) break;
   }
   return found;

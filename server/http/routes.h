@@ -39,13 +39,18 @@ struct FileUpload {};
 // Sends a stored document: see DownloadExchange.
 struct FileDownload {};
 
+// Sends a file of the page for people, with --http-page: see AnswerPageFile.
+struct PageFileRoute {};
+
 // A route: its path is also the call's name in the table of roles, in metrics and in the log. To
 // add one that answers with a generation, write a FormReader and its AnswerForm, a row here and a
 // row in call_roles.cc.
 struct Route {
   absl::string_view method;
   absl::string_view path;  // a "*" stands for any text that is not empty
-  std::variant<AnswerNow, FormReader, WorkHandler, FileUpload, FileDownload, ReplayRoute> handler;
+  std::variant<AnswerNow, FormReader, WorkHandler, FileUpload, FileDownload, ReplayRoute,
+               PageFileRoute>
+      handler;
   bool for_probes = false;  // open to everybody
 };
 

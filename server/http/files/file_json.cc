@@ -20,7 +20,17 @@ std::string NewFileId() {
                       absl::BytesToHexString(absl::string_view(bytes.data(), bytes.size())));
 }
 
-std::string FileJson(const StoredDocument& document) {
+namespace {
+
+std::string KeptJson(const KeptDocument& kept) {
+  return absl::StrCat(",\"memory_tokens\":", kept.memory_tokens,
+                      ",\"host_tokens\":", kept.host_tokens, ",\"disk_tokens\":", kept.disk_tokens,
+                      ",\"pinned\":", kept.pinned ? "true" : "false");
+}
+
+}  // namespace
+
+std::string FileJson(const StoredDocument& document, const KeptDocument* kept) {
   const auto age = std::chrono::steady_clock::now() - document.stored_at;
   const auto stored = std::chrono::system_clock::now() - age;
   const auto seconds =
@@ -33,7 +43,9 @@ std::string FileJson(const StoredDocument& document) {
       ",\"filename\":", JsonString(name), ",\"bytes\":", document.size_bytes,
       ",\"size_bytes\":", document.size_bytes,
       ",\"mime_type\":\"text/plain\",\"downloadable\":", document.has_bytes ? "true" : "false",
-      ",\"purpose\":\"user_data\",\"status\":\"processed\",\"expires_at\":null}");
+      ",\"purpose\":\"user_data\",\"status\":\"processed\",\"expires_at\":null",
+      ",\"annulus\":{\"tokens\":", document.tokens.size(), kept == nullptr ? "" : KeptJson(*kept),
+      "}}");
 }
 
 }  // namespace annulus::server

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "engine/api.h"
 #include "server/documents/document_store.h"
 
 namespace annulus::server {
@@ -11,8 +12,9 @@ namespace annulus::server {
 std::string NewFileId();
 
 // A stored document as a file, in a shape that the SDKs of OpenAI and Anthropic read. Its id is the
-// document's name.
-std::string FileJson(const StoredDocument& document);
+// document's name. `kept`: what the engine has of it, told in the member "annulus"; null: not
+// known.
+std::string FileJson(const StoredDocument& document, const KeptDocument* kept);
 
 }  // namespace annulus::server
 

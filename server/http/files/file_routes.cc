@@ -56,7 +56,7 @@ absl::StatusOr<std::string> FileIdOf(const HttpWork& work) {
 }  // namespace
 
 absl::StatusOr<HttpAnswer> ListFiles(const HttpWork& work, const std::deque<std::string>&,
-                                     const CancelFlag&) {
+                                     const CancelFlag& cancel) {
   ANNULUS_RETURN_IF_ERROR(work.context.CheckDocumentsLoaded());
   ANNULUS_ASSIGN_OR_RETURN(const FilePage page, ReadFilePage(work.query));
   const size_t limit = static_cast<size_t>(page.limit);
@@ -64,9 +64,11 @@ absl::StatusOr<HttpAnswer> ListFiles(const HttpWork& work, const std::deque<std:
   const bool has_more = documents.size() > limit;
   if (has_more) documents.pop_back();
   ANNULUS_RETURN_IF_ERROR(work.memory.Hold(CallMemory::kKept, documents.size() * kFileBytes));
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<KeptDocument> kept,
+                           FindKept(work.context, work.caller.tenant, documents, cancel));
   std::string files;
-  for (const DocumentPtr& document : documents) {
-    absl::StrAppend(&files, files.empty() ? "" : ",", FileJson(*document));
+  for (size_t i = 0; i < documents.size(); ++i) {
+    absl::StrAppend(&files, files.empty() ? "" : ",", FileJson(*documents[i], &kept[i]));
   }
   const auto id = [](const DocumentPtr& document) { return JsonString(document->name); };
   const std::string first = documents.empty() ? "null" : id(documents.front());
@@ -78,11 +80,13 @@ absl::StatusOr<HttpAnswer> ListFiles(const HttpWork& work, const std::deque<std:
 }
 
 absl::StatusOr<HttpAnswer> GetFile(const HttpWork& work, const std::deque<std::string>&,
-                                   const CancelFlag&) {
+                                   const CancelFlag& cancel) {
   ANNULUS_ASSIGN_OR_RETURN(const std::string id, FileIdOf(work));
   const auto document = work.context.documents.Promise(work.caller.tenant, id);
   if (!document.ok()) return MissingFileError(work.context, id);
-  return FileAnswer(FileJson(**document));
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<KeptDocument> kept,
+                           FindKept(work.context, work.caller.tenant, {*document}, cancel));
+  return FileAnswer(FileJson(**document, &kept.front()));
 }
 
 absl::StatusOr<HttpAnswer> DeleteFile(const HttpWork& work, const std::deque<std::string>&,

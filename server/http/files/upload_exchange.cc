@@ -194,7 +194,7 @@ void UploadExchange::End(absl::Status status, bool whole) {
     return reply_->Send(asked_.terms.FormatError(ToHttpError(end), whole), HttpReply::End::kLast);
   }
   HttpAnswer answer{.content_type = "application/json",
-                    .body = FileJson(*result.document),
+                    .body = FileJson(*result.document, /*kept=*/nullptr),
                     .headers = RequestIdHeaders(end.request_id)};
   reply_->Send(asked_.terms.Format(std::move(answer), whole), HttpReply::End::kLast);
 }

@@ -87,7 +87,8 @@ std::string OtherValue(const Option& option) {
   if (name == "log-format") return "json";
   if (name == "log-level") return "debug";
   if (name == "insecure" || name == "metrics-tls" || name == "allow-public-wire") return "on";
-  if (name == "numa" || name == "device-graphs" || name == "reasoning") return "off";
+  if (name == "numa" || name == "device-graphs" || name == "reasoning" || name == "http-page")
+    return "off";
   if (name == "huge-pages") return "transparent";
   if (name == "http-origins") return "https://a.example";
   if (name == "http-heartbeat" || name == "http-linger") return "7s";
@@ -129,9 +130,9 @@ std::string Describe(const ServerConfig& c) {
       << c.served_model_name << '|' << c.listen << '|' << c.admin_listen << '|' << c.max_connections
       << '|' << c.http << '|' << c.http_heartbeat.count() << '|' << c.attach.linger.count() << '|'
       << c.otlp_endpoint << '|' << (c.http_origins.empty() ? "" : c.http_origins.front()) << '|'
-      << c.keepalive_time.count() << '|' << c.metrics << '|' << c.metrics_tls << '|'
-      << c.tls_certificate << '|' << c.tls_key << '|' << c.tls_client_ca << '|' << c.insecure << '|'
-      << c.auth_token_file << '|' << c.admin_token_file << '|' << c.tokens_file << '|'
+      << c.http_page << '|' << c.keepalive_time.count() << '|' << c.metrics << '|' << c.metrics_tls
+      << '|' << c.tls_certificate << '|' << c.tls_key << '|' << c.tls_client_ca << '|' << c.insecure
+      << '|' << c.auth_token_file << '|' << c.admin_token_file << '|' << c.tokens_file << '|'
       << c.grace_time.count() << '|' << c.upload_timeout.count() << '|'
       << c.documents.max_document_bytes << '|' << c.documents.max_memory << '|'
       << c.max_prompts_memory << '|' << c.attach.window.count() << '|' << c.attach.memory << '|'

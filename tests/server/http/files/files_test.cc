@@ -73,7 +73,10 @@ TEST_F(FilesTest, StoresListsAndDeletes) {
   EXPECT_EQ(file["size_bytes"], 4);
   EXPECT_NEAR(file["created_at"].get<double>(), static_cast<double>(time(nullptr)), 60);
   const std::string id = file["id"];
-  EXPECT_EQ(json::parse(Get("/v1/files/" + id).body)["id"], id);
+  EXPECT_EQ(file["annulus"]["tokens"], 4);
+  const json got = json::parse(Get("/v1/files/" + id).body);
+  EXPECT_EQ(got["id"], id);
+  EXPECT_EQ(got["annulus"]["pinned"], false);
   EXPECT_EQ(List()["data"][0]["id"], id);
 
   // What gRPC stores is a file, too.
