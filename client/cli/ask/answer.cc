@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/cli/ask/evidence_page.h"
 #include "client/cli/ask/evidence_text.h"
 #include "client/cli/ask/logprobs.h"
 #include "client/cli/chat/message_json.h"
@@ -405,7 +406,8 @@ int Answer(Session& session, const v1::GenerationSpec& spec, const AnswerOptions
       generation.status.ok() || !generation.token_ids.empty() || options.json_lines;
   if (anything && (json || !options.output.empty())) {
     std::string all = json ? AnswerJson(generation, session.interrupted(), options)
-                           : TextWithPassages(generation, options);
+                      : WantsPage(spec, options) ? EvidencePage(generation, options)
+                                                 : TextWithPassages(generation, options);
     if (options.json_lines) all.replace(0, 1, "{\"event\":\"end\",");
     const bool ended = absl::EndsWith(all, "\n");
     const int written = WriteOutput(session, options.output, absl::StrCat(all, ended ? "" : "\n"));

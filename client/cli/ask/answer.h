@@ -18,6 +18,9 @@ struct AnswerOptions {
   std::string output;       // file for the answer; empty: standard output
   // With GenerationSpec.evidence: what people call the request's documents, in order.
   std::vector<std::string> titles{};
+  // For a page (WantsPage): the question, and the documents' texts; an empty one is not known here.
+  std::string question{};
+  std::vector<std::string> texts{};
   // Adds members to the object of --json, given the answer's text. May be empty.
   std::function<void(const std::string& text, JsonWriter& json)> more_members{};
 };

@@ -41,10 +41,7 @@ std::string EvidenceNotes::Mark(const v1::Delta& delta) {
   size_t added = 0;
   for (const v1::SentenceEvidence& sentence : delta.evidence()) {
     // Its end may have been printed before.
-    const int64_t end =
-        std::clamp<int64_t>(sentence.end() - first, 0, static_cast<int64_t>(delta.text().size()));
-    size_t at = static_cast<size_t>(end);
-    while (at > 0 && absl::ascii_isspace(static_cast<unsigned char>(delta.text()[at - 1]))) --at;
+    const size_t at = NumbersAt(delta.text(), sentence.end() - first);
     std::string numbers;
     for (const v1::Passage& passage : sentence.passages()) {
       absl::StrAppend(&numbers, "[", NumberOf(passage), "]");
@@ -59,13 +56,23 @@ std::string EvidenceNotes::Lines(const std::vector<std::string>& titles) const {
   std::string lines;
   for (size_t i = 0; i < passages_.size(); ++i) {
     const v1::Passage& passage = passages_[i];
-    const auto index = static_cast<size_t>(passage.document_index());
-    const std::string& title =
-        index < titles.size() && !titles[index].empty() ? titles[index] : passage.document();
-    absl::StrAppend(&lines, "[", i + 1, "] ", OnOneLine(title), ", ", PlaceOf(passage),
+    absl::StrAppend(&lines, "[", i + 1, "] ", PlaceText(passage, titles),
                     passage.text().empty() ? "" : absl::StrCat(": ", Shown(passage.text())), "\n");
   }
   return lines;
+}
+
+size_t NumbersAt(absl::string_view text, int64_t end) {
+  auto at = static_cast<size_t>(std::clamp<int64_t>(end, 0, static_cast<int64_t>(text.size())));
+  while (at > 0 && absl::ascii_isspace(static_cast<unsigned char>(text[at - 1]))) --at;
+  return at;
+}
+
+std::string PlaceText(const v1::Passage& passage, const std::vector<std::string>& titles) {
+  const auto index = static_cast<size_t>(passage.document_index());
+  const std::string& title =
+      index < titles.size() && !titles[index].empty() ? titles[index] : passage.document();
+  return absl::StrCat(OnOneLine(title), ", ", PlaceOf(passage));
 }
 
 std::string MarkAll(const std::string& text, const v1::Evidence& evidence, EvidenceNotes& notes) {

@@ -24,13 +24,23 @@ class EvidenceNotes {
   // `titles`: of the request's documents, in order; may be fewer. Empty if there are none.
   std::string Lines(const std::vector<std::string>& titles) const;
 
- private:
+  // The passage's number, from 1; a new one if it has none.
   int NumberOf(const v1::Passage& passage);
+  // All that have a number, in the order of their numbers.
+  const std::vector<v1::Passage>& passages() const { return passages_; }
 
+ private:
   std::map<std::tuple<int32_t, int64_t, int64_t>, int> numbers_;  // by document and tokens
   std::vector<v1::Passage> passages_;                             // [number - 1]
   int64_t bytes_ = 0;                                             // of the answer so far
 };
+
+// Where in the text the numbers of a sentence that ends at byte `end` stand: behind its last
+// letter. `end` may lie outside of the text.
+size_t NumbersAt(absl::string_view text, int64_t end);
+
+// "report.pdf, page 12". `titles` as in EvidenceNotes::Lines.
+std::string PlaceText(const v1::Passage& passage, const std::vector<std::string>& titles);
 
 // Where the lines of EvidenceNotes::Lines go on when they are wrapped.
 inline constexpr int kNotesIndent = 4;

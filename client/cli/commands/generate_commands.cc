@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <filesystem>
+#include <istream>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <system_error>
@@ -8,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/ask/answer.h"
 #include "client/cli/ask/ask_in_parts.h"
+#include "client/cli/ask/evidence_page.h"
 #include "client/cli/ask/part_journal.h"
 #include "client/cli/ask/questions.h"
 #include "client/cli/chat/message_json.h"
@@ -73,11 +76,26 @@ int ShowPrompt(Session& session, const v1::GenerationSpec& spec) {
 
 // The documents of `ask`, ready for the question.
 struct AskedDocuments {
-  v1::Model model;             // empty if the server does not describe it
-  GatheredDocuments gathered;  // if they are too long for the model, else moved from
-  ProvidedDocuments provided;  // if they fit
+  v1::Model model;                 // empty if the server does not describe it
+  GatheredDocuments gathered;      // if they are too long for the model, else moved from
+  ProvidedDocuments provided;      // if they fit
+  std::vector<std::string> texts;  // for a page: see AnswerOptions
   bool fit = true;
 };
+
+// The text of each document that was read here, empty for those on the server.
+std::vector<std::string> TextsOf(const GatheredDocuments& gathered) {
+  std::vector<std::string> texts;
+  for (const GatheredDocument& document : gathered.documents) {
+    std::string& text = texts.emplace_back();
+    if (!document.content.has_value()) continue;
+    std::istream& stream = *document.content->stream;
+    text.assign(std::istreambuf_iterator<char>(stream), {});
+    stream.clear();
+    stream.seekg(0);
+  }
+  return texts;
+}
 
 // Gathers the documents of `ask` and uploads them if they fit beside the questions. Refuses those
 // that do not if options.whole, or if evidence is asked for.
@@ -97,6 +115,8 @@ int PlaceDocuments(Session& session, const GenerateOptions& options,
                           &asked->fit);
     if (exit_code != 0) return exit_code;
   }
+  if (asked->fit && WantsPage(options.spec, options.answer))
+    asked->texts = TextsOf(asked->gathered);
   if (asked->fit) return UploadDocuments(session, asked->gathered, &asked->provided);
   const bool evidence = options.spec.evidence();
   if (!options.whole && !options.show_prompt && !evidence) return 0;
@@ -132,11 +152,12 @@ void PlaceInSpec(Session& session, const AskedDocuments& asked, v1::GenerationSp
 }
 
 // With the titles of the documents, by which passages are named.
-AnswerOptions TitledOptions(const GenerateOptions& options, const AskedDocuments& asked) {
+AnswerOptions TitledOptions(const GenerateOptions& options, AskedDocuments& asked) {
   AnswerOptions answer = options.answer;
   for (const v1::Document& document : asked.provided.documents) {
-    answer.titles.push_back(document.title());
+    answer.titles.push_back(document.title().empty() ? document.name() : document.title());
   }
+  answer.texts = std::move(asked.texts);
   return answer;
 }
 
@@ -156,8 +177,10 @@ int Ask(Session& session, const GenerateOptions& options) {
   if (exit_code != 0) return exit_code;
   if (!asked.fit) return AskLong(session, options, asked, {question});
   PlaceInSpec(session, asked, spec);
-  const int answered = options.show_prompt ? ShowPrompt(session, spec)
-                                           : Answer(session, spec, TitledOptions(options, asked));
+  AnswerOptions answer = TitledOptions(options, asked);
+  answer.question = question;
+  const int answered =
+      options.show_prompt ? ShowPrompt(session, spec) : Answer(session, spec, answer);
   return EndWith(answered, session, &asked.provided);
 }
 
@@ -327,7 +350,8 @@ void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
         ask_options->choice.keep_text = true;
       },
       "Mark each sentence of the answer with the passages that the model attends most, [1], and "
-      "print these below: attention, not proof");
+      "print these below: attention, not proof. With -o FILE.html a page that shows the answer "
+      "beside the documents");
   ask.add_option("--questions", ask_options->questions,
                  "Ask all questions in FILE (- for standard input), at most 1,000: one a line, or "
                  "JSON lines with \"question\". Every argument is then a DOC, and the documents "
@@ -339,7 +363,7 @@ void AddGenerateCommands(CLI::App& app, CommonOptions& common, Action& action,
       "  annulus ask contract.txt 'Who signed it?'\n"
       "  annulus ask part1.txt part2.txt 'What changed?' --max-tokens 200 --timings\n"
       "  annulus ask 'reports/**/*.pdf' notes/ 'What changed?' --exclude 'draft*'\n"
-      "  annulus ask report.pdf 'What changed?' --evidence\n"
+      "  annulus ask report.pdf 'What changed?' --evidence -o answer.html\n"
       "  annulus ask report.pdf 'What changed?' --show-prompt | less\n"
       "  annulus ask report.pdf --questions questions.txt --json > answers.jsonl\n"
       "  annulus ask invoice.pdf 'Answer in JSON: number, date, total' --json-schema invoice.json\n"

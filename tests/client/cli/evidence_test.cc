@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -180,6 +182,25 @@ TEST_F(AskEvidence, IsPartOfTheJson) {
   EXPECT_THAT(lines.out, HasSubstr(R"("evidence":[{"begin":0,"end":11,)"));
   EXPECT_THAT(lines.out,
               HasSubstr("{\"event\":\"delta\",\"text\":\" stopped.\",\"token_ids\":[3,4]}"));
+}
+
+TEST_F(AskEvidence, GoesIntoAPageBesideTheDocument) {
+  v1::Passage passage = kRain;
+  passage.set_byte_begin(9);
+  passage.set_byte_end(18);
+  Reply({passage});
+  const std::string path = Write("weather.txt", "[page 3]\nIt rained\nall day.");
+  const std::string file = folder_ / "answer.html";
+  ASSERT_EQ(Run({"ask", path, "Did it <i>rain</i>?", "--evidence", "-o", file}).exit_code, 0);
+  ASSERT_FALSE(
+      server_.uploads().empty());  // the text is read before the upload, which reads it too
+  EXPECT_EQ(server_.uploads()[1].chunk().data(), "[page 3]\nIt rained\nall day.");
+  std::ifstream page(file);
+  const std::string html(std::istreambuf_iterator<char>(page), {});
+  EXPECT_THAT(html, HasSubstr("<h1>Did it &lt;i&gt;rain&lt;/i&gt;?</h1>"));
+  EXPECT_THAT(html, HasSubstr("It rained.<a class=\"cite\" href=\"#p1\">1</a> It stopped."));
+  EXPECT_THAT(html, HasSubstr("[page 3]\n<mark class=\"p1\" id=\"p1\">It rained</mark>\nall day."));
+  EXPECT_THAT(html, HasSubstr("<small>weather.txt, page 3</small>"));
 }
 
 TEST_F(AskEvidence, GoesIntoAFileAndBelowEachOfManyQuestions) {
