@@ -90,8 +90,8 @@ std::vector<Option> ClusterOptions() {
        /*bare=*/true},
       {"replacement-timeout", "TIME", "60s",
        "With --workers-listen: how long requests wait, when a worker is lost, for another that "
-       "takes "
-       "its ranks; then they end, and the ring goes on waiting. A worker that dials while none is "
+       "takes its ranks. Then the ring goes on without these ranks, and requests that do not fit "
+       "on the others end. A worker that comes later takes them; one that dials while none is "
        "missing waits as a spare.",
        Within(&ServerConfig::replacement_timeout, milliseconds(0), hours(24))},
   };
