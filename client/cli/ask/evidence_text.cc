@@ -5,6 +5,8 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "client/format/text.h"
 
 namespace annulus::client {
@@ -12,9 +14,16 @@ namespace {
 
 constexpr size_t kMostShownBytes = 300;  // of a passage
 
+// The words on one line, with one blank between them.
+std::string InOneLine(absl::string_view text) {
+  const std::vector<absl::string_view> words =
+      absl::StrSplit(text, absl::ByAnyChar(" \t\r\n"), absl::SkipEmpty());
+  return OnOneLine(absl::StrJoin(words, " "));
+}
+
 // The beginning of a passage on one line.
 std::string Shown(absl::string_view text) {
-  std::string line = OnOneLine(text);
+  std::string line = InOneLine(text);
   if (line.size() <= kMostShownBytes) return line;
   size_t end = kMostShownBytes;
   while (end > 0 && (static_cast<unsigned char>(line[end]) & 0xC0) == 0x80) --end;
@@ -22,7 +31,7 @@ std::string Shown(absl::string_view text) {
 }
 
 std::string PlaceOf(const v1::Passage& passage) {
-  if (!passage.label().empty()) return OnOneLine(passage.label());
+  if (!passage.label().empty()) return InOneLine(passage.label());
   return absl::StrCat("bytes ", passage.byte_begin(), " to ", passage.byte_end());
 }
 

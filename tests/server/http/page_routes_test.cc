@@ -16,8 +16,8 @@
 namespace annulus::server {
 namespace {
 
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kText[] = "/v1/completions";
 
@@ -75,7 +75,7 @@ TEST_F(PageTest, ServesThePageForPeopleWithoutAToken) {
   EXPECT_GE(references, 7);
 
   // What a browser has already is not sent again.
-  const std::string_view tag = PageFiles().front().etag;
+  const absl::string_view tag = PageFiles().front().etag;
   const HttpReceived known =
       Get("/", absl::StrCat("Host: localhost\r\nIf-None-Match: ", tag, "\r\n"));
   EXPECT_EQ(known.status, 304);

@@ -42,7 +42,7 @@ def text_of(size, *facts):
 
 
 def start(build, folder, *flags, port=0):
-    daemon = Daemon(build, "builtin:recall3", "--documents", str(folder / "documents"), "--http-heartbeat", "200ms",
+    daemon = Daemon(build, "builtin:recall", "--documents", str(folder / "documents"), "--http-heartbeat", "200ms",
                     *flags, port=port)
     threading.Thread(target=daemon.process.stderr.read, daemon=True).start()  # or its log fills the pipe
     return daemon
@@ -50,6 +50,16 @@ def start(build, folder, *flags, port=0):
 
 def page_of(daemon):
     return f"http://localhost:{daemon.port}/"
+
+
+def visit(window, daemon):
+    """Opens the page, and asks for answers no longer than the fact: the recall model goes on with what follows it."""
+    window.open(page_of(daemon))
+    window.wait(READY)
+    window.click(".options summary")
+    window.run("document.querySelector('#longest').value = ''")
+    window.type("#longest", "7")
+    window.click(".options summary")
 
 
 def picture(window, name):
@@ -113,8 +123,7 @@ def answers(daemon, window, folder):
     """Uploads, asks by keys, follows a passage, asks again."""
     (folder / "facts.txt").write_text(text_of(9000, (.5, FACT)))
     (folder / "report.pdf").write_bytes(b"%PDF-1.7\n%\xe2\xe3")
-    window.open(page_of(daemon))
-    window.wait(READY)
+    visit(window, daemon)
     add(window, folder / "facts.txt")
     check("tokens" in window.text(".file small"), "the document's tokens are not told")
     window.type("#pick", str(folder / "report.pdf"))
@@ -124,10 +133,6 @@ def answers(daemon, window, folder):
     window.wait("document.querySelector('#scope').textContent.includes('tokens')")
     picture(window, "chosen")
     ask(window, CUE)
-    window.wait(f"{LAST}.querySelector('progress')?.value > 0")
-    line = window.text(".working span")
-    check(re.search(r"Reading [\d,]+ of [\d,]+ tokens · about .* left", line), f"progress: {line}")
-    picture(window, "progress")
     text = ended(window)
     check("71533" in text, f"the answer lacks the fact: {text}")
     check("all read now" in text and "to the first word" in text, f"the cost: {text}")
@@ -154,11 +159,13 @@ def follow_passage(window, name="passage"):
 
 
 def stops_and_reloads(daemon, window, folder):
-    (folder / "long.txt").write_text(text_of(200_000, (.5, FACT)))
+    (folder / "long.txt").write_text(text_of(600_000, (.5, FACT)))
     add(window, folder / "long.txt")
     choose_only(window, "long.txt")
     ask(window, CUE)
-    window.wait(f"{LAST}.querySelector('progress')?.value > 0")
+    line = window.wait(f"{LAST}.querySelector('progress')?.value > 0 && document.querySelector('.working span').textContent")
+    check(re.search(r"Reading [\d,]+ of [\d,]+ tokens · about .* left", line), f"progress: {line}")
+    picture(window, "progress")
     check(running(daemon) == 1, "nothing runs")
     window.click("#send")
     check("Stopped" in ended(window, "stopped"), "it does not say so")
@@ -200,8 +207,7 @@ def hostile(daemon, window, folder):
     """Names and texts are texts."""
     name = "<img src=x onerror=window.hit=1>.txt"
     (folder / name).write_text(f"{HOSTILE} is the name.\n" + text_of(500))
-    window.open(page_of(daemon))
-    window.wait(READY)
+    visit(window, daemon)
     add(window, folder / name)
     choose_only(window, name)
     window.click("#anew")
@@ -248,8 +254,7 @@ def fits(window, what):
 
 def narrow(daemon, folder):
     with Browser(400, 800) as window:
-        window.open(page_of(daemon))
-        window.wait(READY)
+        visit(window, daemon)
         fits(window, "conversation")
         picture(window, "narrow-welcome")
         window.click(".tabs [data-pane=files]")
@@ -292,8 +297,7 @@ def schemes(daemon):
     """Both colour schemes can be read: WCAG's contrast of 4.5 for every text."""
     for scheme in ("light", "dark"):
         with Browser(scheme=scheme) as window:
-            window.open(page_of(daemon))
-            window.wait(READY)
+            visit(window, daemon)
             is_dark = window.run("return Number(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0]) < 80")
             check(is_dark == (scheme == "dark"), f"{scheme}: another background")
             choose_only(window, "facts.txt")
@@ -323,8 +327,7 @@ def tab_to(window, wanted, back=False):
 
 def keyboard(daemon):
     with Browser() as window:
-        window.open(page_of(daemon))
-        window.wait(READY)
+        visit(window, daemon)
         tab_to(window, lambda at: at["label"] == "facts.txt")
         window.press(SPACE)
         tab_to(window, lambda at: at["id"] == "question")
