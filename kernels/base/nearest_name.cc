@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/match.h"
 
@@ -42,13 +43,14 @@ bool EndsInWord(absl::string_view known, absl::string_view given) {
 
 std::string NearestName(absl::string_view given, const std::vector<std::string>& known) {
   const absl::string_view name = given.substr(0, 64);
-  int best = std::numeric_limits<int>::max();
+  std::pair<int, int> best(std::numeric_limits<int>::max(), 0);
   std::string nearest;
   for (const std::string& candidate : known) {
-    int distance = EditDistance(name, candidate);
-    if (EndsInWord(candidate, name)) distance = std::min(distance, kWordsLeftOut);
-    if (distance >= best) continue;
-    best = distance;
+    // Of several that end in the same word, the one that lacks least before it.
+    const int edits = EditDistance(name, candidate);
+    const int distance = EndsInWord(candidate, name) ? std::min(edits, kWordsLeftOut) : edits;
+    if (std::pair(distance, edits) >= best) continue;
+    best = {distance, edits};
     nearest = candidate;
   }
   return nearest;

@@ -36,8 +36,8 @@ absl::StatusOr<std::string> ParseWorkerName(absl::string_view text) {
 // Options that only a coordinator, or a daemon alone, has a use for.
 absl::Status CheckNotOfWorkers(const OptionTexts& texts) {
   for (const auto& [option, text] : texts) {
-    for (const absl::string_view name :
-         {"listen", "http", "ranks", "documents", "kv-host", "kv-disk", "kv-memory"}) {
+    for (const absl::string_view name : {"listen", "http", "ranks", "documents", "kv-host",
+                                         "kv-disk", "kv-memory", "replacement-timeout"}) {
       if (option->name != name || text == option->default_value) continue;
       return absl::InvalidArgumentError(
           absl::StrCat(name, " is ", text,
