@@ -75,7 +75,8 @@ std::pair<size_t, size_t> PiecesOf(const DocumentPieces& pieces, int64_t begin, 
                                           [&](const ByteRange& one) { return one.end <= begin; });
   const auto behind = std::partition_point(pieces.begin(), pieces.end(),
                                            [&](const ByteRange& one) { return one.begin < end; });
-  const size_t first = std::min(static_cast<size_t>(after - pieces.begin()), pieces.size() - 1);
+  auto first = std::min(static_cast<size_t>(after - pieces.begin()), pieces.size() - 1);
+  while (first + 1 < pieces.size() && pieces[first].begin == pieces[first].end) ++first;
   auto last = static_cast<size_t>(behind - pieces.begin());
   if (last > 0) --last;
   while (last > first && pieces[last].begin == pieces[last].end) --last;

@@ -22,7 +22,7 @@ struct ByteRange {
 using DocumentPieces = std::vector<ByteRange>;
 
 // The first and the last of these pieces that bytes [begin, end) touch, which are not empty; if
-// they touch none, the next one. There must be at least one piece with bytes.
+// they touch none, the next one, or else the last of all. There must be at least one piece.
 std::pair<size_t, size_t> PiecesOf(const DocumentPieces& pieces, int64_t begin, int64_t end);
 
 // Knows where passages lie in the documents of a request: see PassagePlace. Keeps the documents

@@ -151,8 +151,9 @@ TEST_F(EvidenceSinkTest, WidensToWholePieces) {
   EXPECT_EQ(place(64, 128).text, text.substr(0, 202));
   EXPECT_EQ(place(128, 192).text, std::string(100, 'b'));
   // Of a piece that is too long for that it is a part.
-  EXPECT_EQ(place(640, 704).text, std::string(64, 'c'));
-  EXPECT_EQ(place(640, 704).byte_begin, 640);
+  EXPECT_EQ(place(6400, 6464).text, std::string(64, 'c'));
+  EXPECT_EQ(place(6400, 6464).byte_begin, 6400);
+  EXPECT_EQ(place(256, 320).byte_begin, 203);  // as words do, within 512 bytes
   EXPECT_EQ(place(20'160, 20'203).byte_end, 20'203);
 }
 
@@ -166,6 +167,7 @@ TEST_F(EvidenceSinkTest, FindsThePiecesOfARange) {
   EXPECT_EQ(of(5, 7), Found(3, 3));  // the line feeds between two
   EXPECT_EQ(of(0, 1), Found(1, 1));
   EXPECT_EQ(of(8, 11), Found(3, 3));
+  EXPECT_EQ(of(9, 10), Found(4, 4));
 }
 
 TEST_F(EvidenceSinkTest, NamesTheMarkThatMostOfItLiesUnder) {
