@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """doors_test.py BUILD: Anthropic's Python package and OpenAI's client.responses get from annulusd what they get
-elsewhere: answers, streams, files, documents that are cached, errors of the class that fits;
+elsewhere: answers, streams, files, documents that are cached and cited, errors of the class that fits;
 and the examples of these packages and of curl in server/CLIENTS.md print something.
 
 Skipped (77) if a package or the small language model cannot be had from PyPI. They are kept in folders of BUILD.
@@ -93,6 +93,88 @@ def files(anthropic, client, openai_client):
     raises(anthropic.NotFoundError, "upload it again", lambda: client.files.retrieve_metadata(stored.id))
 
 
+# Of several blocks of tokens, with more bytes than characters.
+TOWN = " ".join(f"The Müller house number {i} has {i + 3} windows and a café." for i in range(40))
+TOWN += " The secret word of the town is harbour. " + TOWN
+
+
+def cited_by(blocks, sources):
+    """The citations of these blocks, whose texts stand where they say in the documents."""
+    found = [citation for block in blocks for citation in block.citations or ()]
+    check(found, f"nothing is cited: {blocks}")
+    for citation in found:
+        source = sources[citation.document_index]
+        if citation.type == "char_location":
+            said = source[citation.start_char_index:citation.end_char_index]
+        else:
+            said = "".join(source[citation.start_block_index:citation.end_block_index])
+        check(said == citation.cited_text, f"{citation} cites {said!r}")
+    return found
+
+
+def citations(anthropic, client):
+    texts = [f"{sentence}." for sentence in TOWN.split(".")]
+    lists = {"type": "content", "content": [{"type": "text", "text": text} for text in texts]}
+    plain = {"type": "text", "media_type": "text/plain", "data": TOWN}
+    stored = client.files.upload(file=("town.txt", TOWN.encode(), "text/plain"))
+    on = {"enabled": True}
+    ask = {"type": "text", "text": "What is the secret word of the town?"}
+    kinds = ((plain, TOWN, "char_location"), (lists, texts, "content_block_location"),
+             ({"type": "file", "file_id": stored.id}, TOWN, "char_location"))
+    for source, text, kind in kinds:
+        content = [{"type": "document", "source": source, "title": "Town", "citations": on}, ask]
+        arguments = dict(model="small", max_tokens=40, messages=[{"role": "user", "content": content}],
+                         extra_body={"temperature": 0})
+        whole = client.messages.create(**arguments)
+        for citation in cited_by(whole.content, [text]):
+            check(citation.type == kind and citation.document_title == "Town", f"{citation}")
+            check(citation.file_id == (stored.id if source["type"] == "file" else None), f"{citation}")
+        with client.messages.stream(**arguments) as stream:
+            events = list(stream)
+            final = stream.get_final_message()
+        parts = [[(block.text, block.citations) for block in answer.content] for answer in (final, whole)]
+        check(parts[0] == parts[1], f"streamed and whole: {parts}")
+        check(any(event.type == "citation" for event in events), "no event of a citation")
+        # Sent back, the answer's blocks are the text that they were cut from: the same prompt, and cached.
+        text = "".join(block.text for block in whole.content)
+        for answer in (whole.content, text):
+            turn = [*arguments["messages"], {"role": "assistant", "content": answer},
+                    {"role": "user", "content": "Why?"}]
+            usage = client.messages.create(**{**arguments, "messages": turn, "max_tokens": 1}).usage
+        check(usage.input_tokens <= 64, f"not the same prompt, up to its last page: {usage}")
+    other = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "No."}}
+    raises(anthropic.BadRequestError, "content[0].citations.enabled: must be true", lambda: client.messages.create(
+        **{**arguments, "messages": [{"role": "user", "content": [other, *content]}]}))
+    raises(anthropic.BadRequestError, "content[0].citations.enabled: evidence is measured under dense attention",
+           lambda: client.messages.create(**{**arguments, "extra_body": {"annulus": {"attention": {
+               "policy": "window:window=512"}}}}))
+    client.files.delete(stored.id)
+
+
+def file_citations(openai, client):
+    stored = client.files.create(file=("town.txt", TOWN.encode()), purpose="user_data")
+    content = [{"type": "input_file", "file_id": stored.id},
+               {"type": "input_text", "text": "What is the secret word of the town?"}]
+    arguments = dict(model="small", input=[{"role": "user", "content": content}], max_output_tokens=40, temperature=0)
+    asked = dict(extra_body={"annulus": {"evidence": True}})
+    check(client.responses.create(**arguments).output[0].content[0].annotations == [], "annotations for nothing")
+    [message] = client.responses.create(**arguments, **asked).output
+    part = message.content[0]
+    check(part.annotations, f"no annotation: {message}")
+    for annotation in part.annotations:
+        check((annotation.type, annotation.file_id, annotation.filename) == ("file_citation", stored.id, "town.txt"),
+              f"{annotation}")
+        check(0 < annotation.index <= len(part.text), f"{annotation} of {part.text!r}")
+    with client.responses.stream(**arguments, **asked) as stream:
+        events = list(stream)
+    added = [event.annotation for event in events if event.type == "response.output_text.annotation.added"]
+    check(events[-1].response.output[0].content[0].annotations == part.annotations and len(added) == len(
+        part.annotations), f"streamed {added}, whole {part.annotations}")
+    raises(openai.BadRequestError, "name some in", lambda: client.responses.create(
+        **{**arguments, "input": "Hi"}, **asked))
+    client.files.delete(stored.id)
+
+
 def responses(openai, client):
     arguments = dict(model="small", input="Say hello.", instructions="Be brief.", max_output_tokens=12, temperature=0)
     whole = client.responses.create(**arguments)
@@ -142,13 +224,15 @@ def main():
         openai_client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=60)
         messages(anthropic, client)
         files(anthropic, client, openai_client)
+        citations(anthropic, client)
+        file_citations(openai, openai_client)
         responses(openai, openai_client)
         beats(client)
         examples(url.removesuffix("/v1"), {"PYTHONPATH": os.pathsep.join(str(build / "python" / one) for one in PACKAGES)})
 
 
 def examples(root, variables):
-    for name in ("anthropic", "openai"):
+    for name in ("anthropic", "anthropic with citations", "openai"):
         run_example(name, root, variables)
     if shutil.which("curl"):
         done = subprocess.run(["bash", "-c", example("curl", "sh", root)], stdout=subprocess.PIPE, text=True, timeout=300)

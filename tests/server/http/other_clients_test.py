@@ -78,6 +78,24 @@ model, roomy = ChatAnthropic(**arguments, max_tokens=12), ChatAnthropic(**argume
 document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "The river is long."}}
 answer = model.invoke([{"role": "user", "content": [document, {"type": "text", "text": "How long?"}]}])
 assert answer.usage_metadata["input_tokens"] > 20, answer
+TOWN = " ".join(f"The Müller house number {i} has {i + 3} windows and a café." for i in range(40))
+TOWN += " The secret word of the town is harbour. " + TOWN
+cited = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": TOWN}, "title": "Town",
+         "citations": {"enabled": True}}
+asked = [{"role": "user", "content": [cited, {"type": "text", "text": "What is the secret word of the town?"}]}]
+brief = ChatAnthropic(**arguments, max_tokens=40, model_kwargs={"extra_body": {"temperature": 0}})
+whole, streamed = brief.invoke(asked), None
+for chunk in brief.stream(asked):
+    streamed = chunk if streamed is None else streamed + chunk
+for message in (whole, streamed):
+    places = [place for block in message.content if isinstance(block, dict) for place in block.get("citations") or ()]
+    assert places, message
+    for place in places:
+        assert TOWN[place["start_char_index"]:place["end_char_index"]] == place["cited_text"], place
+    notes = [note for block in message.content_blocks for note in block.get("annotations") or ()]
+    assert [note["cited_text"] for note in notes] == [place["cited_text"] for place in places], notes
+    # The answer goes back with its citations.
+    assert model.invoke([*asked, message, {"role": "user", "content": "Why?"}]).usage_metadata["output_tokens"] > 0
 assert ChatAnthropic(**arguments, max_tokens=12, effort="low").invoke(ASK).usage_metadata["output_tokens"] > 0
 """
 
