@@ -13,6 +13,7 @@ constexpr PairedAttention kPaired = {
     .row_multiple = kAmxRows,
     .exact_rows = kAmxRows,
     .staged_rows = kAmxRows,
+    .chunks = kChunksTogether,
     .begin = BeginAmxSpan,
     .resume = ConfigureAmx,
     .keys = AttendAmxKeys,

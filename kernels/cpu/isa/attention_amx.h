@@ -12,7 +12,13 @@
 // Attention over paired bf16 pages with AMX tiles. TDPBF16PS multiplies 16 rows by 32 elements of
 // depth by 16 columns; it can read a page's pairs directly. Up to 32 rows meet a chunk of 64 keys
 // at a time: scores go through memory to the softmax on vectors, its weights through memory to the
-// product with the values.
+// product with the values. The products with the values of up to kChunksTogether chunks follow one
+// another, so that the tiles with the sums are loaded and stored once: storing a tile takes as long
+// as a product.
+//
+// The three kinds of work follow one another, because overlapping them gains nothing: near tile
+// instructions the processor multiplies vectors with one unit instead of two, and stores of tiles
+// occupy the unit that permutes vectors (bench/results/kernels-by-hand.md).
 //
 // Each row of a tile is computed from that row alone, in an order that only the depth fixes. Every
 // row of a tile takes part in all 64 keys; keys it does not see have weight 0, which adds nothing
@@ -40,7 +46,7 @@ ANNULUS_ISA_INLINE Ahead ShareLines(const AttentionBlock& block, const PairedChu
   return ahead;
 }
 
-// One tile's scores, and the weights computed from them.
+// One tile's scores, and the weights computed from them where they are used at once.
 struct alignas(64) AmxTile {
   float scores[kAmxBlockRows][kKeyChunk];
   uint32_t weights[kAmxBlockRows][kTilePairs];
@@ -50,6 +56,7 @@ struct alignas(64) AmxScratch {
   AmxTile tile;
   uint32_t values[kTilePairs][2 * kPanel];  // two panels of a chunk's values; unseen ones are 0
   float sums[kAmxRows][kPanel];
+  uint32_t weights[kChunksTogether][kAmxBlockRows][kTilePairs];  // of WeighedChunks
 };
 
 // scores[r][16 p ..] = query row r . keys of kPanels panels, starting at `panel`.
@@ -81,47 +88,72 @@ ANNULUS_ISA_INLINE void ScoreChunk(const AttentionBlock& block, int row, const P
   }
 }
 
-// sums += weights * values of 64 slots, for kPanels * 16 columns.
+// sums += weights * values of 64 slots, for kPanels * 16 columns of sums that are in tiles.
+template <int kHalves, int kPanels>
+ANNULUS_ISA_INLINE void MultiplyValues(const uint32_t (*weights)[kTilePairs],
+                                       const uint32_t* values, int64_t value_stride,
+                                       const Ahead& ahead) {
+  for (int j = 0; j < kTilePairs; j += kAmxDepth) {
+    MultiplyTiles<kHalves, kPanels>(weights[0] + j, sizeof(weights[0]), values + j * value_stride,
+                                    value_stride * 4, kAmxRowBytes, ahead);
+  }
+}
+
+// The same for sums in memory.
 template <int kHalves, int kPanels>
 ANNULUS_ISA_INLINE void AddPanels(const AmxTile& tile, const uint32_t* values, int64_t value_stride,
-                                  float* sums, int64_t sums_stride, const Ahead& ahead) {
+                                  float* sums, int64_t sums_stride) {
   LoadSums<kHalves, kPanels>(sums, sums_stride);
-  for (int j = 0; j < kTilePairs; j += kAmxDepth) {
-    MultiplyTiles<kHalves, kPanels>(&tile.weights[0][j], sizeof(tile.weights[0]),
-                                    values + j * value_stride, value_stride * 4, kAmxRowBytes,
-                                    ahead);
-  }
+  MultiplyValues<kHalves, kPanels>(tile.weights, values, value_stride, {});
   StoreSums<kHalves, kPanels>(sums, sums_stride);
 }
 
-// Adds the values of a tile from column c on: kPanelsAtOnce panels, or two or one if fewer are
-// left. Returns the number of panels.
-template <int kHalves>
-ANNULUS_ISA_INLINE int AddWholePanels(const AttentionBlock& block, int row,
-                                      const PairedChunk& chunk, int64_t c, const AmxTile& tile,
-                                      const Ahead& ahead) {
-  constexpr int kPanels = kPanelsAtOnce<kHalves>;
+// The weights of a tile's rows for chunks that all of them see entirely, whose values are yet to be
+// added.
+struct WeighedChunks {
+  struct Chunk {
+    const uint32_t* v;
+    const uint32_t (*weights)[kTilePairs];
+  };
+  Chunk chunks[kChunksTogether];
+  int count = 0;
+
+  void Push(const PairedChunk& chunk, const uint32_t (*weights)[kTilePairs]) {
+    chunks[count++] = {chunk.v, weights};
+  }
+};
+
+template <int kHalves, int kPanels>
+ANNULUS_ISA_INLINE void AddWholePanels(const AttentionBlock& block, int row,
+                                       const WeighedChunks& weighed, int64_t c,
+                                       const Ahead& ahead) {
   const int64_t stride = block.v_stride;
   float* const o = block.o + row * stride + c;
-  const int64_t left = (stride - c) / kPanel;
-  if (left >= kPanels) {
-    AddPanels<kHalves, kPanels>(tile, chunk.v + c, stride, o, stride, ahead);
-    return kPanels;
+  LoadSums<kHalves, kPanels>(o, stride);
+  for (int i = 0; i < weighed.count; ++i) {
+    const WeighedChunks::Chunk& chunk = weighed.chunks[i];
+    MultiplyValues<kHalves, kPanels>(chunk.weights, chunk.v + c, stride, ahead);
   }
-  if (kPanels > 2 && left >= 2) {
-    AddPanels<kHalves, 2>(tile, chunk.v + c, stride, o, stride, ahead);
-    return 2;
-  }
-  AddPanels<kHalves, 1>(tile, chunk.v + c, stride, o, stride, ahead);
-  return 1;
+  StoreSums<kHalves, kPanels>(o, stride);
 }
 
+// Adds the values of a tile: kPanelsAtOnce panels at a time, then two and one.
 template <int kHalves>
-ANNULUS_ISA_INLINE void AddWhole(const AttentionBlock& block, int row, const PairedChunk& chunk,
-                                 const AmxTile& tile, const Ahead& ahead) {
-  for (int64_t c = 0; c < block.v_stride;) {
-    c += kPanel * AddWholePanels<kHalves>(block, row, chunk, c, tile, ahead);
+ANNULUS_ISA_INLINE void AddWhole(const AttentionBlock& block, int row, WeighedChunks& weighed,
+                                 const Ahead& ahead) {
+  if (weighed.count == 0) return;
+  constexpr int kPanels = kPanelsAtOnce<kHalves>;
+  StoresBeforeTiles();
+  int64_t c = 0;
+  for (; c + kPanels * kPanel <= block.v_stride; c += kPanels * kPanel) {
+    AddWholePanels<kHalves, kPanels>(block, row, weighed, c, ahead);
   }
+  if (kPanels > 2 && c + 2 * kPanel <= block.v_stride) {
+    AddWholePanels<kHalves, 2>(block, row, weighed, c, ahead);
+    c += 2 * kPanel;
+  }
+  if (c < block.v_stride) AddWholePanels<kHalves, 1>(block, row, weighed, c, ahead);
+  weighed.count = 0;
 }
 
 // Copies `vectors` panels of a chunk's values from column c on, replacing slots outside `slots` by
@@ -159,7 +191,7 @@ inline void AddRowAlone(const AttentionBlock& block, int row, int r, const Paire
   __builtin_memset(scratch.sums, 0, sizeof(scratch.sums));
   __builtin_memcpy(scratch.sums[0], o, sizeof(scratch.sums[0]));
   StoresBeforeTiles();
-  AddPanels<1, 1>(alone, scratch.values[0], 2 * kPanel, scratch.sums[0], kPanel, {});
+  AddPanels<1, 1>(alone, scratch.values[0], 2 * kPanel, scratch.sums[0], kPanel);
   __builtin_memcpy(o, scratch.sums[0], sizeof(scratch.sums[0]));
 }
 
@@ -179,9 +211,9 @@ inline void AddPartValues(const AttentionBlock& block, int row, int rows, const 
     if (CopyValues(block, chunk, c, panels, any, scratch)) {
       StoresBeforeTiles();
       if (panels == 2) {
-        AddPanels<kHalves, 2>(scratch.tile, scratch.values[0], 2 * kPanel, o + c, stride, {});
+        AddPanels<kHalves, 2>(scratch.tile, scratch.values[0], 2 * kPanel, o + c, stride);
       } else {
-        AddPanels<kHalves, 1>(scratch.tile, scratch.values[0], 2 * kPanel, o + c, stride, {});
+        AddPanels<kHalves, 1>(scratch.tile, scratch.values[0], 2 * kPanel, o + c, stride);
       }
     } else {
       for (int r = 0; r < rows; ++r) {
@@ -194,51 +226,133 @@ inline void AddPartValues(const AttentionBlock& block, int row, int rows, const 
   }
 }
 
-// Computes the softmax weights of a row that sees all 64 keys.
-template <bool kCap>
-ANNULUS_ISA_INLINE void WeighWholeRow(const AttentionBlock& block, int row,
-                                      const PairedChunk& chunk, const float* scores,
-                                      uint32_t* pairs) {
-  const __m512 offset = _mm512_set1_ps(-block.maximum[row]);
-  __m512 t[kTilePanels];
-  RangeCheck range;
-#pragma GCC unroll 8
-  for (int p = 0; p < kTilePanels; ++p) {
-    const float* const factors = chunk.factors + p * kPanel;
-    const __m512 score = Capped<kCap>(_mm512_load_ps(scores + p * kPanel), factors, block.soft_cap);
-    const __m512 factor = kCap ? _mm512_set1_ps(1.44269504f) : _mm512_load_ps(factors);
-    t[p] = _mm512_fmadd_ps(score, factor, offset);
-    range.Add(t[p]);
-  }
-  if (__builtin_expect(!range.AllInRange(), 0)) {
-    if (block.maximum[row] == kNoMaximum) {
-      return WeighFirstRow<kCap>(block, row, chunk, scores, pairs);
-    }
-    return WeighPairedRow<kCap>(block, row, chunk, scores, {0, kKeyChunk}, pairs);
-  }
-#pragma GCC unroll 8
-  for (int p = 0; p < kTilePanels; ++p) t[p] = Exp2InRange(t[p]);
-  KeepWeights(chunk, t, ~uint64_t{0}, pairs, block.sums + int64_t{row} * kPanel);
+// Adds 64 rounded weights to a row's sums, in the order of AddWeights, whose dot products take
+// twice as long.
+ANNULUS_ISA_INLINE void AddRoundedWeights(__m512i low, __m512i high, float* sums) {
+  const __m512i odd = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
+  __m512 sum = _mm512_loadu_ps(sums);
+  sum = _mm512_add_ps(sum, _mm512_castsi512_ps(_mm512_and_si512(low, odd)));
+  sum = _mm512_add_ps(sum, _mm512_castsi512_ps(_mm512_slli_epi32(low, 16)));
+  sum = _mm512_add_ps(sum, _mm512_castsi512_ps(_mm512_and_si512(high, odd)));
+  sum = _mm512_add_ps(sum, _mm512_castsi512_ps(_mm512_slli_epi32(high, 16)));
+  _mm512_storeu_ps(sums, sum);
 }
 
-// For rows that see only part of the chunk, and for blocks too small for the pipeline below.
-template <int kHalves, bool kCap>
-__attribute__((noinline)) void AttendAmxRows(const AttentionBlock& block, int row, int rows,
-                                             const PairedChunk& chunk, bool whole,
-                                             AmxScratch& scratch) {
-  AmxTile& tile = scratch.tile;
-  const Ahead ahead = kHalves == 1 ? ShareLines(block, chunk, rows) : Ahead{};
-  ScoreChunk<kHalves>(block, row, chunk, tile, ahead);
-  if (kHalves == 1 && chunk.narrow != nullptr) chunk.widen_values(*chunk.narrow);
-  if (whole) {
-    for (int r = 0; r < rows; ++r) {
-      WeighWholeRow<kCap>(block, row + r, chunk, tile.scores[r], tile.weights[r]);
-      Ask(ahead.lines, ahead.row);
+// KeepWeights for a row that sees all 64 keys.
+ANNULUS_ISA_INLINE void KeepWholeRow(const PairedChunk& chunk, const __m512* p, uint32_t* pairs,
+                                     float* sums) {
+  __m512i low = RoundPairs(p[0], p[1]);
+  __m512i high = RoundPairs(p[2], p[3]);
+  AddRoundedWeights(low, high, sums);
+  if (chunk.scaled) {
+    __m512 scaled[kTilePanels];
+#pragma GCC unroll 8
+    for (int i = 0; i < kTilePanels; ++i) {
+      scaled[i] = _mm512_mul_ps(p[i], _mm512_load_ps(chunk.value_scales + i * kPanel));
     }
-    StoresBeforeTiles();
-    AddWhole<kHalves>(block, row, chunk, tile, ahead);
-    return;
+    low = RoundPairs(scaled[0], scaled[1]);
+    high = RoundPairs(scaled[2], scaled[3]);
   }
+  _mm512_store_si512(pairs, low);
+  _mm512_store_si512(pairs + kPanel, high);
+}
+
+// Exp2InRange of four t, given them in sixteenths, with the same bits. Four at a time, since the
+// processor looks ahead over few instructions; the power of two by VSCALEFPS, which takes one
+// instruction less.
+ANNULUS_ISA_INLINE void FourPowers(const __m512* in_sixteenths, __m512* t) {
+  constexpr int kRemainder = 4 << 4 | _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
+  const __m512 powers = _mm512_load_ps(kPowers.of);
+  const __m512 slopes = _mm512_load_ps(kSlopes.of);
+  __m512 f[4];
+  __m512 line[4];
+#pragma GCC unroll 8
+  for (int i = 0; i < 4; ++i) f[i] = _mm512_reduce_ps(t[i], kRemainder);
+#pragma GCC unroll 8
+  for (int i = 0; i < 4; ++i) {
+    line[i] = _mm512_permutexvar_ps(_mm512_castps_si512(in_sixteenths[i]), slopes);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < 4; ++i) {
+    const __m512i index = _mm512_castps_si512(in_sixteenths[i]);
+    line[i] = _mm512_fmadd_ps(line[i], f[i], _mm512_permutexvar_ps(index, powers));
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < 4; ++i) {
+    // The table's powers have the factor 2^-kDepth.
+    const __m512 exponent = _mm512_sub_ps(in_sixteenths[i], _mm512_set1_ps(kSixteenths));
+    t[i] = _mm512_scalef_ps(line[i], exponent);
+  }
+}
+
+// Computes the softmax weights of kRows rows that see all 64 keys. Returns false, and changes
+// nothing, if some weight is 0 or some maximum may have to be raised.
+template <int kRows, bool kCap>
+ANNULUS_ISA_INLINE bool WeighInRange(const AttentionBlock& block, int row, const PairedChunk& chunk,
+                                     const float* scores, uint32_t* pairs) {
+  constexpr int kVectors = kRows * kTilePanels;
+  __m512 t[kVectors];
+  __m512 in_sixteenths[kVectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) {
+    const __m512 offset = _mm512_set1_ps(-block.maximum[row + i / kTilePanels]);
+    const float* const factors = chunk.factors + i % kTilePanels * kPanel;
+    const __m512 score = Capped<kCap>(_mm512_load_ps(scores + i * kPanel), factors, block.soft_cap);
+    const __m512 factor = kCap ? _mm512_set1_ps(1.44269504f) : _mm512_load_ps(factors);
+    t[i] = _mm512_fmadd_ps(score, factor, offset);
+  }
+  RangeCheck range;
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) {
+    in_sixteenths[i] = InSixteenths(t[i]);
+    range.Add(t[i]);
+  }
+  if (__builtin_expect(!range.AllInRange(), 0)) return false;
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; i += kTilePanels) FourPowers(in_sixteenths + i, t + i);
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    KeepWholeRow(chunk, t + r * kTilePanels, pairs + r * kTilePairs,
+                 block.sums + int64_t{row + r} * kPanel);
+  }
+  return true;
+}
+static_assert(kTilePanels == 4);
+
+// For a row of which WeighInRange returns false.
+template <bool kCap>
+inline void WeighOutOfRange(const AttentionBlock& block, int row, const PairedChunk& chunk,
+                            const float* scores, uint32_t* pairs) {
+  if (block.maximum[row] == kNoMaximum) {
+    return WeighFirstRow<kCap>(block, row, chunk, scores, pairs);
+  }
+  WeighPairedRow<kCap>(block, row, chunk, scores, {0, kKeyChunk}, pairs);
+}
+
+// The weights of a tile whose rows all see the whole chunk, from its scores. Values of chunks
+// before it are added first if a maximum may be raised, which scales the sums.
+template <int kHalves, bool kCap>
+ANNULUS_ISA_INLINE void WeighTile(const AttentionBlock& block, int row, int rows,
+                                  const PairedChunk& chunk, const AmxTile& tile,
+                                  WeighedChunks& before, uint32_t (*weights)[kTilePairs]) {
+  int r = 0;
+  for (; r + 2 <= rows; r += 2) {
+    if (WeighInRange<2, kCap>(block, row + r, chunk, tile.scores[r], weights[r])) continue;
+    AddWhole<kHalves>(block, row, before, {});
+    for (int i = r; i < r + 2; ++i) {
+      WeighOutOfRange<kCap>(block, row + i, chunk, tile.scores[i], weights[i]);
+    }
+  }
+  if (r == rows || WeighInRange<1, kCap>(block, row + r, chunk, tile.scores[r], weights[r])) return;
+  AddWhole<kHalves>(block, row, before, {});
+  WeighOutOfRange<kCap>(block, row + r, chunk, tile.scores[r], weights[r]);
+}
+
+// For rows that see only part of the chunk.
+template <int kHalves, bool kCap>
+__attribute__((noinline)) void AttendPartRows(const AttentionBlock& block, int row, int rows,
+                                              const PairedChunk& chunk, AmxScratch& scratch) {
+  AmxTile& tile = scratch.tile;
   Slots slots[kAmxBlockRows];
   for (int r = 0; r < rows; ++r) {
     slots[r] = FindSlots(block, block.row_positions[row + r], chunk);
@@ -251,100 +365,76 @@ __attribute__((noinline)) void AttendAmxRows(const AttentionBlock& block, int ro
   AddPartValues<kHalves>(block, row, rows, chunk, slots, scratch);
 }
 
-// Processes tiles whose rows all see the whole chunk, overlapping three of them: while vectors
-// compute the softmax of one tile, the tile unit adds the values of the one before and computes the
-// scores of the next. The two kinds of instructions are interleaved, so that both units stay busy
-// and the data each writes has left the store buffer when the other reads it.
+// For blocks of one tile, which prefetch.
 template <bool kCap>
-class AmxPipeline {
- public:
-  AmxPipeline(const AttentionBlock& block, const PairedChunk& chunk, AmxTile (&tiles)[2])
-      : block_(block), chunk_(chunk), tiles_(tiles) {}
-
-  void Push(int row, int rows) {
-    if (scored_.rows == 0) {
-      ScoreChunk<2>(block_, row, chunk_, tiles_[current_], {});
-    } else {
-      Step(row);
+void AttendFewRows(const AttentionBlock& block, int rows, const PairedChunk& chunk,
+                   AmxScratch& scratch) {
+  const Sight sight = FindSight(block, 0, rows, chunk);
+  if (sight.none) return;
+  AmxTile& tile = scratch.tile;
+  const Ahead ahead = ShareLines(block, chunk, rows);
+  ScoreChunk<1>(block, 0, chunk, tile, ahead);
+  if (chunk.narrow != nullptr) chunk.widen_values(*chunk.narrow);
+  if (!sight.whole) return AttendPartRows<1, kCap>(block, 0, rows, chunk, scratch);
+  for (int r = 0; r < rows; ++r) {
+    if (!WeighInRange<1, kCap>(block, r, chunk, tile.scores[r], tile.weights[r])) {
+      WeighOutOfRange<kCap>(block, r, chunk, tile.scores[r], tile.weights[r]);
     }
-    scored_ = {row, rows};
+    Ask(ahead.lines, ahead.row);
   }
-
-  void Finish() {
-    if (scored_.rows == 0) return;
-    Step(-1);
-    StoresBeforeTiles();
-    AddWhole<2>(block_, weighed_.row, chunk_, tiles_[1 - current_], {});
-  }
-
- private:
-  struct Rows {
-    int row = 0;
-    int rows = 0;
-  };
-
-  // Computes the softmax of the scored tile, adds the values of the weighed one, and scores the
-  // tile at `next` unless it is negative. Every tile has two pairs of score panels and `pairs`
-  // pairs of value panels.
-  __attribute__((noinline)) void Step(int next) {
-    AmxTile& tile = tiles_[current_];
-    AmxTile& other = tiles_[1 - current_];
-    const int pairs = (block_.v_stride + 2 * kPanel - 1) / (2 * kPanel);
-    const int adds = weighed_.rows > 0 ? pairs : 0;
-    const int parts = adds + (next >= 0 ? 2 : 0);
-    int part = 0;
-    for (int r = 0; r < scored_.rows; ++r) {
-      WeighWholeRow<kCap>(block_, scored_.row + r, chunk_, tile.scores[r], tile.weights[r]);
-      for (; part * scored_.rows < (r + 1) * parts; ++part) {
-        StoresBeforeTiles();
-        if (part < adds) {
-          AddWholePanels<2>(block_, weighed_.row, chunk_, int64_t{part} * 2 * kPanel, other, {});
-        } else {
-          ScorePanels<2, 2>(block_, next, chunk_, 2 * (part - adds), other, {});
-        }
-      }
-    }
-    weighed_ = scored_;
-    current_ = 1 - current_;
-  }
-
-  const AttentionBlock& block_;
-  const PairedChunk& chunk_;
-  AmxTile (&tiles_)[2];
-  int current_ = 0;  // the tile that holds scores
-  Rows scored_;
-  Rows weighed_;
-};
-
-template <bool kCap>
-void AttendAmxChunk(const AttentionBlock& block, const PairedChunk& chunk, AmxTile (&tiles)[2],
-                    AmxScratch& scratch) {
-  const int rows = block.position_count * block.group;
-  AmxPipeline<kCap> pipeline(block, chunk, tiles);
-  for (int row = 0; row < rows; row += kAmxBlockRows) {
-    const int count = static_cast<int>(Smaller(kAmxBlockRows, rows - row));
-    const Sight sight = FindSight(block, row, count, chunk);
-    if (sight.none) continue;
-    if (count <= kAmxRows) {
-      AttendAmxRows<1, kCap>(block, row, count, chunk, sight.whole, scratch);
-    } else if (sight.whole) {
-      pipeline.Push(row, count);
-    } else {
-      AttendAmxRows<2, kCap>(block, row, count, chunk, false, scratch);
-    }
-  }
-  pipeline.Finish();
+  WeighedChunks weighed;
+  weighed.Push(chunk, tile.weights);
+  AddWhole<1>(block, 0, weighed, ahead);
 }
 
-void AttendAmxKeys(const AttentionBlock& block, const AttentionKeys& keys) {
-  AmxTile tiles[2];
+// For one tile of a larger block, with all chunks.
+template <int kHalves, bool kCap>
+__attribute__((noinline)) void AttendTile(const AttentionBlock& block, int row, int rows,
+                                          const PairedChunk* chunks, int count,
+                                          AmxScratch& scratch) {
+  WeighedChunks weighed;
+  for (int i = 0; i < count; ++i) {
+    const PairedChunk& chunk = chunks[i];
+    const Sight sight = FindSight(block, row, rows, chunk);
+    if (sight.none) continue;
+    ScoreChunk<kHalves>(block, row, chunk, scratch.tile, {});
+    if (sight.whole) {
+      WeighTile<kHalves, kCap>(block, row, rows, chunk, scratch.tile, weighed, scratch.weights[i]);
+      weighed.Push(chunk, scratch.weights[i]);
+    } else {
+      AddWhole<kHalves>(block, row, weighed, {});
+      AttendPartRows<kHalves, kCap>(block, row, rows, chunk, scratch);
+    }
+  }
+  AddWhole<kHalves>(block, row, weighed, {});
+}
+
+template <bool kCap>
+void AttendAmxChunks(const AttentionBlock& block, const PairedChunk* chunks, int count,
+                     AmxScratch& scratch) {
+  const int rows = block.position_count * block.group;
+  if (rows <= kAmxRows) {
+    for (int i = 0; i < count; ++i) AttendFewRows<kCap>(block, rows, chunks[i], scratch);
+    return;
+  }
+  for (int row = 0; row < rows; row += kAmxBlockRows) {
+    const int height = static_cast<int>(Smaller(kAmxBlockRows, rows - row));
+    if (height <= kAmxRows) {
+      AttendTile<1, kCap>(block, row, height, chunks, count, scratch);
+    } else {
+      AttendTile<2, kCap>(block, row, height, chunks, count, scratch);
+    }
+  }
+}
+
+void AttendAmxKeys(const AttentionBlock& block, const AttentionKeys* keys, int count) {
   AmxScratch scratch;
-  PairedChunk chunk;
-  MakeChunk(block, keys, &chunk);
+  PairedChunk chunks[kChunksTogether];
+  for (int i = 0; i < count; ++i) MakeChunk(block, keys[i], &chunks[i]);
   if (block.soft_cap > 0) {
-    AttendAmxChunk<true>(block, chunk, tiles, scratch);
+    AttendAmxChunks<true>(block, chunks, count, scratch);
   } else {
-    AttendAmxChunk<false>(block, chunk, tiles, scratch);
+    AttendAmxChunks<false>(block, chunks, count, scratch);
   }
 }
 

@@ -403,7 +403,7 @@ void AttendChunk(const AttentionBlock& block, const PairedChunk& chunk) {
   tiles.AddDue();
 }
 
-void AttendPairedKeys(const AttentionBlock& block, const AttentionKeys& keys) {
+void AttendPairedChunk(const AttentionBlock& block, const AttentionKeys& keys) {
   PairedChunk chunk;
   MakeChunk(block, keys, &chunk);
   if (chunk.ahead != nullptr) {
@@ -420,6 +420,10 @@ void AttendPairedKeys(const AttentionBlock& block, const AttentionKeys& keys) {
   } else {
     AttendChunk<false>(block, chunk);
   }
+}
+
+void AttendPairedKeys(const AttentionBlock& block, const AttentionKeys* chunks, int count) {
+  for (int i = 0; i < count; ++i) AttendPairedChunk(block, chunks[i]);
 }
 
 #undef ANNULUS_ISA_INLINE

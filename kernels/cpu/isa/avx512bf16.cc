@@ -14,6 +14,7 @@ constexpr PairedAttention kPaired = {
     .row_multiple = 1,
     .exact_rows = INT32_MAX,
     .staged_rows = 0,
+    .chunks = 1,
     .begin = BeginPairedSpan,
     .resume = nullptr,
     .keys = AttendPairedKeys,

@@ -134,7 +134,24 @@ class AttentionRun {
     const Unit& unit = units_[task.unit];
     // Weights of keys that matter little, times small values, are subnormal.
     const FlushSubnormals flush;
-    states_.chunks().Begin(block);
+    const AttentionChunks& chunks = states_.chunks();
+    chunks.Begin(block);
+    if (chunks.TakesTogether() && !HasFewRows(unit, group_)) {
+      AttentionChunks::Waiting waiting;
+      for (int64_t i = task.piece.begin; i < task.piece.end; ++i) {
+        chunks.AttendTogether(block, states_.PartOf(unit, unit.pages.indices[i]), waiting);
+      }
+      chunks.AttendWaiting(block, waiting);
+    } else {
+      AttendPages(task, next_task, block, wide);
+    }
+    chunks.Finish(block);
+  }
+
+  // The pages of a piece one by one, each of which is prefetched while the one before is attended.
+  void AttendPages(const PieceTask& task, const PieceTask* next_task, const AttentionBlock& block,
+                   float* wide) const {
+    const Unit& unit = units_[task.unit];
     const bool fetch = HasFewRows(unit, group_) || unit.pages.chosen != nullptr;
     PagePart part = states_.PartOf(unit, unit.pages.indices[task.piece.begin]);
     for (int64_t i = task.piece.begin; i < task.piece.end; ++i) {
@@ -148,7 +165,6 @@ class AttentionRun {
       states_.chunks().Attend(block, part, next.page != nullptr ? &next : nullptr, fetch, wide);
       part = next;
     }
-    states_.chunks().Finish(block);
   }
 
   // Floats of a thread of RunUnits, whose units have so many positions, and those of few rows, and

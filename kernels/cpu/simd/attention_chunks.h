@@ -31,9 +31,8 @@ class AttentionChunks {
         narrow_(IsNarrow(shape.dtype)),
         element_bytes_(DTypeSize(shape.dtype)),
         begin_(layout_.paired() ? isa.paired->begin : isa.attention_begin),
-        keys_(layout_.paired()
-                  ? isa.paired->keys
-                  : isa.attention_keys[StorageIndex(narrow_ ? DType::kF32 : shape.dtype)]),
+        keys_(isa.attention_keys[StorageIndex(narrow_ || layout_.paired() ? DType::kF32
+                                                                          : shape.dtype)]),
         finish_(layout_.paired() ? isa.paired->finish : isa.attention_finish) {}
 
   const PageLayout& layout() const { return layout_; }
@@ -69,9 +68,30 @@ class AttentionChunks {
       if (narrow_) {
         AttendNarrow(block, keys, part, chunk, wide);
       } else {
-        keys_(block, keys);
+        AttendOne(block, keys);
       }
     }
+  }
+
+  // Chunks that wait until they are attended together.
+  struct Waiting {
+    AttentionKeys keys[kChunksTogether];
+    int count = 0;
+  };
+
+  // Whether AttendTogether is faster than Attend, for blocks that prefetch nothing.
+  bool TakesTogether() const { return layout_.paired() && !narrow_ && isa_.paired->chunks > 1; }
+
+  // Like Attend, with the same bits, but lets chunks wait for the next call, or for AttendWaiting.
+  void AttendTogether(const AttentionBlock& block, const PagePart& part, Waiting& waiting) const {
+    for (int chunk = FirstChunk(part); chunk < part.end; chunk += kKeyChunk) {
+      waiting.keys[waiting.count++] = ChunkKeys(part, chunk);
+      if (waiting.count == isa_.paired->chunks) AttendWaiting(block, waiting);
+    }
+  }
+  void AttendWaiting(const AttentionBlock& block, Waiting& waiting) const {
+    if (waiting.count > 0) isa_.paired->keys(block, waiting.keys, waiting.count);
+    waiting.count = 0;
   }
 
  private:
@@ -154,7 +174,16 @@ class AttentionChunks {
     }
     widened.k = narrow.wide_k;
     widened.v = narrow.wide_v;
-    keys_(block, widened);
+    AttendOne(block, widened);
+  }
+
+  // One chunk in the form that the inner kernels take.
+  void AttendOne(const AttentionBlock& block, const AttentionKeys& keys) const {
+    if (layout_.paired()) {
+      isa_.paired->keys(block, &keys, 1);
+    } else {
+      keys_(block, keys);
+    }
   }
 
   const SimdKernels& isa_;
@@ -163,7 +192,7 @@ class AttentionChunks {
   const bool narrow_;  // 8-bit pages
   const int64_t element_bytes_;
   void (*const begin_)(const AttentionBlock&);
-  void (*const keys_)(const AttentionBlock&, const AttentionKeys&);
+  void (*const keys_)(const AttentionBlock&, const AttentionKeys&);  // unless pages are paired
   void (*const finish_)(const AttentionBlock&);
 };
 

@@ -25,6 +25,8 @@ inline constexpr int kLinearColumns = 64;
 // Keys between two updates of a row's running maximum. Such a chunk starts at a slot of the page
 // that is a multiple of this.
 inline constexpr int kKeyChunk = 64;
+// The most chunks that an inner kernel takes at a time.
+inline constexpr int kChunksTogether = 4;
 // Rows per register tile.
 inline constexpr int kTileRows = 6;
 
@@ -188,9 +190,12 @@ struct PairedAttention {
   // Blocks of at most this many rows widen the values of 8-bit pages only after using the keys,
   // which keeps less data in flight and in the first-level cache.
   int staged_rows;
+  int chunks;  // the most that `keys` takes at a time, 1..kChunksTogether
   void (*begin)(const AttentionBlock&);
-  void (*resume)(const AttentionBlock&);                      // null: nothing to do
-  void (*keys)(const AttentionBlock&, const AttentionKeys&);  // for bf16 pairs
+  void (*resume)(const AttentionBlock&);  // null: nothing to do
+  // Of bf16 pairs, `count` chunks in the order in which they are summed. Chunks after the first
+  // have neither `ahead` nor `narrow`.
+  void (*keys)(const AttentionBlock&, const AttentionKeys* chunks, int count);
   void (*finish)(const AttentionBlock&);
   void (*widen_keys[kNarrowTypes])(const NarrowKeys&);
   void (*widen_values[kNarrowTypes])(const NarrowKeys&);

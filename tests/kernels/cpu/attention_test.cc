@@ -169,11 +169,12 @@ TEST_P(AttentionTest, LargeScores) {
 }
 
 // Scores that grow from chunk to chunk, by less and by more than any slack of the maximum, and
-// fall.
+// fall. In one shard, whose chunks a kernel may take several at a time.
 TEST_P(AttentionTest, MovingMaximum) {
   for (const DType dtype : kWays) {
     for (const float step : {0.5f, 8.0f, 40.0f, -40.0f}) {
       Problem problem;
+      problem.shards = 1;
       problem.shape = {.page_tokens = 64, .kv_heads = 1, .k_dim = 16, .v_dim = 32, .dtype = dtype};
       problem.group = 3;
       problem.end = 500;
