@@ -83,9 +83,11 @@ class WorkersTest : public ::testing::Test {
   }
 
   // Starts a coordinator on a free port, which it says when it listens.
-  std::unique_ptr<Daemon> Coordinator(int ranks) {
-    auto daemon = std::make_unique<Daemon>(
-        Flags({"--ranks", absl::StrCat(ranks), "--workers-listen", "127.0.0.1:0"}));
+  std::unique_ptr<Daemon> Coordinator(int ranks, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> flags = {"--ranks", absl::StrCat(ranks), "--workers-listen",
+                                      "127.0.0.1:0"};
+    flags.insert(flags.end(), more.begin(), more.end());
+    auto daemon = std::make_unique<Daemon>(Flags(flags));
     EXPECT_TRUE(daemon->WaitForOutput(" ring_waits ", kLimit)) << daemon->output();
     join_ = absl::StrCat("127.0.0.1:", Number(*daemon, " workers_port="));
     listen_ = absl::StrCat("127.0.0.1:", Number(*daemon, " port="));
@@ -357,6 +359,24 @@ TEST_F(WorkersTest, AnAnswerWaitsForAWorkerThatIsStartedAgain) {
   });
   ExpectRecovered(streamed, expected);
   EXPECT_EQ(Info().state(), v1::SERVER_STATE_SERVING);
+}
+
+TEST_F(WorkersTest, AnAnswerGoesOnWithoutAKilledWorkerThatNobodyReplaces) {
+  const auto coordinator = Coordinator(3, {"--replacement-timeout", "500ms"});
+  WorkerProcess one(join_, WorkerFlags({"--worker-name", "one"}));
+  WorkerProcess two(join_, WorkerFlags({"--worker-name", "two"}));
+  ASSERT_TRUE(coordinator->WaitUntilReady())
+      << coordinator->output() << one.output() << two.output();
+  const Answer expected = Ask(listen_, 300);
+  const Streamed streamed = Stream(listen_, 300, [&] { two.Signal(SIGKILL); });
+  EXPECT_EQ(streamed.answer, expected);
+  EXPECT_GE(streamed.recovered, 1);
+  RecordProperty("pause_ms", static_cast<int>(1000 * streamed.longest_pause));
+  EXPECT_EQ(Info().state(), v1::SERVER_STATE_SERVING);
+  EXPECT_THAT(Info().awaited(), HasSubstr("a host for rank 2"));
+  const WorkerProcess three(join_, WorkerFlags({"--worker-name", "three"}));
+  EXPECT_TRUE(testing::Eventually([&] { return Info().awaited().empty(); })) << three.output();
+  EXPECT_EQ(Ask(listen_, 300), expected);
 }
 
 TEST_F(WorkersTest, GarbageAtThePortDisturbsNoAnswer) {
