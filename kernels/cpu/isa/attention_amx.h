@@ -365,6 +365,30 @@ __attribute__((noinline)) void AttendPartRows(const AttentionBlock& block, int r
   AddPartValues<kHalves>(block, row, rows, chunk, slots, scratch);
 }
 
+// WeighInRange for a row of a block that prefetches. Fewer instructions would be slower there,
+// since memory is asked for between them.
+template <bool kCap>
+ANNULUS_ISA_INLINE bool WeighFewInRange(const AttentionBlock& block, int row,
+                                        const PairedChunk& chunk, const float* scores,
+                                        uint32_t* pairs) {
+  const __m512 offset = _mm512_set1_ps(-block.maximum[row]);
+  __m512 t[kTilePanels];
+  RangeCheck range;
+#pragma GCC unroll 8
+  for (int p = 0; p < kTilePanels; ++p) {
+    const float* const factors = chunk.factors + p * kPanel;
+    const __m512 score = Capped<kCap>(_mm512_load_ps(scores + p * kPanel), factors, block.soft_cap);
+    const __m512 factor = kCap ? _mm512_set1_ps(1.44269504f) : _mm512_load_ps(factors);
+    t[p] = _mm512_fmadd_ps(score, factor, offset);
+    range.Add(t[p]);
+  }
+  if (__builtin_expect(!range.AllInRange(), 0)) return false;
+#pragma GCC unroll 8
+  for (int p = 0; p < kTilePanels; ++p) t[p] = Exp2InRange(t[p]);
+  KeepWeights(chunk, t, ~uint64_t{0}, pairs, block.sums + int64_t{row} * kPanel);
+  return true;
+}
+
 // For blocks of one tile, which prefetch.
 template <bool kCap>
 void AttendFewRows(const AttentionBlock& block, int rows, const PairedChunk& chunk,
@@ -377,7 +401,7 @@ void AttendFewRows(const AttentionBlock& block, int rows, const PairedChunk& chu
   if (chunk.narrow != nullptr) chunk.widen_values(*chunk.narrow);
   if (!sight.whole) return AttendPartRows<1, kCap>(block, 0, rows, chunk, scratch);
   for (int r = 0; r < rows; ++r) {
-    if (!WeighInRange<1, kCap>(block, r, chunk, tile.scores[r], tile.weights[r])) {
+    if (!WeighFewInRange<kCap>(block, r, chunk, tile.scores[r], tile.weights[r])) {
       WeighOutOfRange<kCap>(block, r, chunk, tile.scores[r], tile.weights[r]);
     }
     Ask(ahead.lines, ahead.row);
