@@ -273,7 +273,8 @@ std::string DescribePages(const v1::GetLoadResponse& load) {
 }
 
 std::string DescribeHealth(const v1::GetServerInfoResponse& info, const v1::GetLoadResponse& load) {
-  if (info.state() == v1::SERVER_STATE_LOADING || !info.awaited().empty()) {
+  const bool serves = info.state() == v1::SERVER_STATE_SERVING;
+  if (info.state() == v1::SERVER_STATE_LOADING || (!info.awaited().empty() && !serves)) {
     return absl::StrCat("not serving: ",
                         info.awaited().empty() ? "the model is being loaded" : info.awaited());
   }
@@ -281,7 +282,8 @@ std::string DescribeHealth(const v1::GetServerInfoResponse& info, const v1::GetL
     return "BAD, no device to compute on: the log of annulusd says why";
   }
   return absl::StrCat(load.healthy() ? "good" : "BAD", ", last step ",
-                      FormatDuration(load.seconds_since_step()), " ago");
+                      FormatDuration(load.seconds_since_step()), " ago",
+                      info.awaited().empty() ? "" : "; the ring goes on without ", info.awaited());
 }
 
 struct StatusOptions {

@@ -189,12 +189,22 @@ TEST_F(InfoCommands, StatusShowsWorkers) {
   const std::string text = Run({"status"}).out;
   EXPECT_THAT(text, ::testing::HasSubstr("workers   2, epoch 3\n"));
   EXPECT_THAT(
-      text, ::testing::HasSubstr("WORKER  PEER            RANKS    STATE    LAST BEAT  WAITED\n"
-                                 "b       10.0.0.7:51034  1 and 2  up      120 ms ago  4.20 s\n"
-                                 "c       10.0.0.8:40001        3  LOST  3 min 3 s ago    0 ms\n"));
+      text, ::testing::HasSubstr("WORKER  PEER             RANKS  STATE      LAST BEAT  WAITED\n"
+                                 "b       10.0.0.7:51034  1 to 2  up        120 ms ago  4.20 s\n"
+                                 "c       10.0.0.8:40001       3  LOST   3 min 3 s ago    0 ms\n"));
   EXPECT_THAT(
       Run({"status", "--json"}).out,
       ::testing::HasSubstr(R"("workers":[{"name":"b","peer":"10.0.0.7:51034","first_rank":1,)"));
+}
+
+TEST_F(InfoCommands, StatusSaysWhatTheRingGoesOnWithout) {
+  const std::string awaited = R"(awaited: "a host for rank 3")";
+  server_.SetInfo(FromText<v1::GetServerInfoResponse>("state: SERVER_STATE_SERVING " + awaited));
+  EXPECT_THAT(Run({"status"}).out, ::testing::HasSubstr(" ago; the ring goes on without a host for "
+                                                        "rank 3\n"));
+  server_.SetInfo(FromText<v1::GetServerInfoResponse>("state: SERVER_STATE_UNHEALTHY " + awaited));
+  EXPECT_THAT(Run({"status"}).out,
+              ::testing::HasSubstr("health    not serving: a host for rank 3\n"));
 }
 
 TEST_F(InfoCommands, StatusTellsAServerWithoutADeviceFromOneWithASickRank) {
