@@ -7,11 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/files/safetensors.h"
 #include "gtest/gtest.h"
-#include "tests/support/golden.h"
+#include "tests/support/golden_model.h"
 #include "tests/support/step_driver.h"
-#include "tests/support/test_data.h"
 #include "tests/support/thinned.h"
 
 namespace annulus {
@@ -59,12 +57,7 @@ struct Case {
 class Drafts : public ::testing::TestWithParam<Case> {
  protected:
   RankModel Load() {
-    const std::string directory = testing::TestFile("golden/" + GetParam().family).string();
-    const ModelConfig config = LoadModelConfig(directory).value();
-    const auto tensors = SafetensorsCheckpoint::Open(directory).value();
-    const OpTable& ops = *world_.registry.Available("cpu")[0];
-    ModelWeights weights = LoadWeights(config, *tensors, *world_.backend, ops, DType::kF32).value();
-    return MakeRankModel(config, std::move(weights), ops, 16, GetParam().kv_dtype);
+    return testing::LoadGoldenModel(world_, GetParam().family, 16, GetParam().kv_dtype);
   }
 
   // Two sequences, of which one is sampled with everything that depends on the answer so far.

@@ -9,13 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "engine/model/files/safetensors.h"
 #include "engine/runner/choice/evidence_masses.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/support/golden.h"
+#include "tests/support/golden_model.h"
 #include "tests/support/step_driver.h"
-#include "tests/support/test_data.h"
 #include "tests/support/thinned.h"
 
 namespace annulus {
@@ -39,14 +37,10 @@ struct EvidenceCase {
 class Evidence : public ::testing::TestWithParam<EvidenceCase> {
  protected:
   RankModel Load() {
-    const std::string directory = testing::TestFile("golden/" + GetParam().family).string();
-    const ModelConfig config = LoadModelConfig(directory).value();
-    const auto tensors = SafetensorsCheckpoint::Open(directory).value();
-    const OpTable& ops = *world_.registry.Available("cpu")[0];
-    ModelWeights weights = LoadWeights(config, *tensors, *world_.backend, ops, DType::kF32).value();
-    if (GetParam().sinks) RaiseSinks(weights);
-    return MakeRankModel(config, std::move(weights), ops, GetParam().page_tokens,
-                         GetParam().kv_dtype);
+    RankModel model = testing::LoadGoldenModel(world_, GetParam().family, GetParam().page_tokens,
+                                               GetParam().kv_dtype);
+    if (GetParam().sinks) RaiseSinks(model.weights);
+    return model;
   }
 
   // So that they take much of the attention.
