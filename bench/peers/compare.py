@@ -7,6 +7,7 @@ something gets a dash there, and the error goes to stderr.
 """
 
 import argparse
+import collections
 import json
 import random
 import statistics
@@ -17,6 +18,10 @@ import time
 import programs
 
 LEAST_TOKEN, MOST_TOKEN = 1000, 30000  # of prompts: ordinary tokens of every vocabulary
+
+# A row of the table. annulus-bench chart draws those with a phase over `length`: the tokens of a
+# prompt, or the depth of an answer.
+Row = collections.namedtuple("Row", "name phase length", defaults=("", 0))
 
 
 class Asker:
@@ -33,7 +38,8 @@ class Asker:
         """Seconds from now to each token of the answer."""
         begun = time.monotonic()
         times = [time.monotonic() - begun for _ in self.program.stream(tokens, count)]
-        if len(times) < count:
+        # A server may send two tokens' text in one event, and count them as one.
+        if len(times) < 0.9 * count:
             raise RuntimeError(f"{self.program.name} answered {len(times)} of {count} tokens")
         return times
 
@@ -58,15 +64,17 @@ class Asker:
         return results
 
 
-# Each returns {row: figure} of one round.
+# Each returns {Row: figure} of one round.
 
 def prompts(asker, length):
-    return {f"prompt of {length:,} tokens, tokens/s": length / asker.times(asker.prompt(length), 1)[0]}
+    return {Row(f"prompt of {length:,} tokens, tokens/s", "prefill", length):
+            length / asker.times(asker.prompt(length), 1)[0]}
 
 
 def answer(asker, depth, count=64):
     times = asker.times(asker.prompt(max(depth, 16)), count)
-    return {f"answer at depth {depth:,}, tokens/s": (count - 1) / (times[-1] - times[0])}
+    return {Row(f"answer at depth {depth:,}, tokens/s", "decode", depth):
+            (count - 1) / (times[-1] - times[0])}
 
 
 def streams(asker, number, depth=512, count=64):
@@ -76,11 +84,11 @@ def streams(asker, number, depth=512, count=64):
     begin, end = max(firsts), min(ends)
     steady = sum(sum(begin < at <= end for at in times) for times in results)
     name = f"{number} streams after {depth} tokens"
-    rows = {f"{name}: all done, s": max(ends),
-            f"{name}: mean first token, s": statistics.mean(firsts),
-            f"{name}: last first token, s": max(firsts)}
+    rows = {Row(f"{name}: all done, s"): max(ends),
+            Row(f"{name}: mean first token, s"): statistics.mean(firsts),
+            Row(f"{name}: last first token, s"): max(firsts)}
     if end > begin:
-        rows[f"{name}: steady, tokens/s"] = steady / (end - begin)
+        rows[Row(f"{name}: steady, tokens/s")] = steady / (end - begin)
     return rows
 
 
@@ -111,15 +119,15 @@ def beside(asker, length):
     stop.set()
     stream.join()
     during = [begun, *(at for at in arrivals if begun < at <= ended), ended]
-    return {f"a stream beside a prompt of {length:,}: longest gap, s":
+    return {Row(f"a stream beside a prompt of {length:,}: longest gap, s"):
             max(b - a for a, b in zip(during, during[1:])),
-            f"a short request beside a prompt of {length:,}: first token, s": short}
+            Row(f"a short request beside a prompt of {length:,}: first token, s"): short}
 
 
 def again(asker, length):
     document = asker.prompt(length)
     asker.times(document + asker.prompt(32), 1)
-    return {f"second question over {length:,} tokens: first token, s":
+    return {Row(f"second question over {length:,} tokens: first token, s"):
             asker.times(document + asker.prompt(32), 1)[0]}
 
 
@@ -140,6 +148,8 @@ def options_of(argv):
     parser.add_argument("--annulusd", default="build/annulusd")
     parser.add_argument("--llama-server", metavar="PROGRAM")
     parser.add_argument("--openvino", metavar="PYTHON", help="that has openvino-genai and numpy")
+    parser.add_argument("--openvino-model", metavar="FILE.gguf",
+                        help="the same weights in F16, since OpenVINO reads no BF16; default: --model")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--parts", type=lambda text: text.split(","), default=list(PARTS))
@@ -173,9 +183,8 @@ def round_of(program, part, options, seed):
     return rows
 
 
-def measure(all_programs, options):
-    """{row: {program: [figures]}}"""
-    found = {}
+def measure(all_programs, options, found):
+    """Adds to found: {Row: {program: [figures]}}."""
 
     def add(program, rows):
         for row, figure in rows.items():
@@ -185,15 +194,16 @@ def measure(all_programs, options):
         begun = time.monotonic()
         program.start()
         Asker(program, 0).times([LEAST_TOKEN], 1)
-        add(program, {"start to the first token, s": time.monotonic() - begun})
+        add(program, {Row("start to the first token, s"): time.monotonic() - begun})
     for part in options.parts:
         for at in range(options.rounds):
             for program in all_programs:
+                print(f"{part}, round {at + 1} of {options.rounds}: {program.name}",
+                      file=sys.stderr)
                 seed = options.seed * 1000 + at
                 add(program, round_of(program, part, options, f"{part} {seed}"))
     for program in all_programs:
-        add(program, {"most memory, GiB": program.peak_bytes() / 2**30})
-    return found
+        add(program, {Row("most memory, GiB"): program.peak_bytes() / 2**30})
 
 
 def text_of(figure):
@@ -206,7 +216,19 @@ def print_table(found, all_programs):
     for row, figures in found.items():
         cells = [text_of(statistics.median(figures[program.name]))
                  if figures.get(program.name) else "-" for program in all_programs]
-        print("|", " | ".join([row, *cells]), "|")
+        print("|", " | ".join([row.name, *cells]), "|")
+
+
+def write_rows(found, options):
+    with open(options.rows, "a", encoding="utf-8") as file:
+        for row, figures in found.items():
+            for name, all_figures in figures.items():
+                line = {"model": options.model.rsplit("/", 1)[-1], "row": row.name,
+                        "program": name, "figures": all_figures}
+                if row.phase:
+                    line.update(phase=row.phase, length=row.length,
+                                tokens_per_second=statistics.median(all_figures))
+                file.write(json.dumps(line) + "\n")
 
 
 def main():
@@ -215,19 +237,17 @@ def main():
     if options.llama_server:
         all_programs.append(programs.LlamaCpp(options.llama_server, options.model, options))
     if options.openvino:
-        all_programs.append(programs.OpenVino(options.openvino, options.model, options))
+        all_programs.append(programs.OpenVino(
+            options.openvino, options.openvino_model or options.model, options))
+    found = {}
     try:
-        found = measure(all_programs, options)
-    finally:
+        measure(all_programs, options, found)
+    finally:  # also of a run that is interrupted
         for program in all_programs:
             program.stop()
-    print_table(found, all_programs)
-    if options.rows:
-        with open(options.rows, "a", encoding="utf-8") as file:
-            for row, figures in found.items():
-                for name, all_figures in figures.items():
-                    file.write(json.dumps({"model": options.model.rsplit("/", 1)[-1], "row": row,
-                                           "program": name, "figures": all_figures}) + "\n")
+        print_table(found, all_programs)
+        if options.rows:
+            write_rows(found, options)
 
 
 if __name__ == "__main__":

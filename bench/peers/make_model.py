@@ -23,8 +23,13 @@ def byte_tokens():
     return [chr(byte) for byte in plain] + [chr(256 + i) for i in range(len(others))]
 
 
-def add_header(writer, config):
+FILE_TYPES = {"BF16": gguf.LlamaFileType.MOSTLY_BF16, "F16": gguf.LlamaFileType.MOSTLY_F16,
+              "Q8_0": gguf.LlamaFileType.MOSTLY_Q8_0, "Q4_0": gguf.LlamaFileType.MOSTLY_Q4_0}
+
+
+def add_header(writer, config, kind):
     heads = config["num_attention_heads"]
+    writer.add_file_type(FILE_TYPES[kind])  # OpenVINO GenAI reads no file without it
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
@@ -86,14 +91,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("config")
     parser.add_argument("file")
-    parser.add_argument("--type", default="BF16", choices=["BF16", "F16", "Q8_0", "Q4_0"])
+    parser.add_argument("--type", default="BF16", choices=list(FILE_TYPES))
     args = parser.parse_args()
     with open(args.config, encoding="utf-8") as file:
         config = json.load(file)
     if config["model_type"] != "qwen2":
         parser.error(f"{args.config} is of the type {config['model_type']}; this writes qwen2")
     writer = gguf.GGUFWriter(args.file, "qwen2")
-    add_header(writer, config)
+    add_header(writer, config, args.type)
     add_vocabulary(writer, config["vocab_size"])
     weights = Weights(writer, gguf.GGMLQuantizationType[args.type])
     weights.matrix("token_embd.weight", config["vocab_size"], config["hidden_size"])

@@ -2,8 +2,8 @@
 """Serves OpenVINO GenAI to programs.py: openvino_process.py FILE.gguf THREADS CACHE_GIB
 
 Reads lines of JSON, {"id": .., "tokens": [..], "count": ..}, and prints "ready", then a line
-"id" for each token of a request's answer when it is there, and "id end" after the last one. All
-requests run in one ContinuousBatchingPipeline, which reads them before each of its steps. Runs in a
+"id" for each token of a request's answer when it is there, and "id end" after the last one, or after
+{"id": .., "cancel": true}. All requests run in one ContinuousBatchingPipeline, which reads them before each of its steps. Runs in a
 Python that has the package openvino-genai.
 """
 
@@ -41,10 +41,15 @@ def main():
             request = requests.get()
             if request is None:
                 return
+            number = request["id"]
+            if request.get("cancel"):
+                if number in handles:
+                    handles[number][0].cancel()
+                    handles[number][1] = 0
+                continue
             config = openvino_genai.GenerationConfig(
                 max_new_tokens=request["count"], ignore_eos=True)
             tokens = openvino.Tensor(numpy.array([request["tokens"]], numpy.int64))
-            number = request["id"]
             handles[number] = [pipeline.add_request(number, tokens, config), request["count"]]
         pipeline.step()
         for number, state in list(handles.items()):

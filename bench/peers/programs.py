@@ -140,7 +140,7 @@ class Annulus(HttpProgram):
                 "--max-context", str(self.options.context), *self.options.annulus_option]
 
     def body(self, tokens, count):
-        return {"model": "any", "prompt": tokens, "max_tokens": count, "temperature": 0,
+        return {"model": os.path.basename(self.model), "prompt": tokens, "max_tokens": count, "temperature": 0,
                 "stream": True, "ignore_eos": True, "annulus": {"speculation": "off"},
                 "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
 
@@ -213,18 +213,27 @@ class OpenVino(Program):
         for tokens in self.streams.values():
             tokens.put(None)
 
+    def say(self, **request):
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+
     def stream(self, tokens, count):
         with self.lock:
             self.number += 1
             number = self.number
             heard = self.streams[number] = queue.Queue()
-            self.process.stdin.write(json.dumps({"id": number, "tokens": tokens, "count": count}) + "\n")
-            self.process.stdin.flush()
-        while True:
-            token = heard.get(timeout=LONGEST_WAIT)
-            if token is None:
-                raise self.fail("has ended")
-            if not token:
-                del self.streams[number]
-                return
-            yield
+            self.say(id=number, tokens=tokens, count=count)
+        ended = False
+        try:
+            while True:
+                token = heard.get(timeout=LONGEST_WAIT)
+                if token is None:
+                    raise self.fail("has ended")
+                ended = not token
+                if ended:
+                    return
+                yield
+        finally:
+            if not ended and self.process.poll() is None:
+                with self.lock:
+                    self.say(id=number, cancel=True)
