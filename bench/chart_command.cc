@@ -33,8 +33,11 @@ bool IsAttention(const Json& row) {
 
 bool IsQuality(const Json& row) { return row.contains("divergence"); }
 
-// bench/serve.sh adds to its rows which part of it they belong to.
+// bench/serve.sh and bench/lengths.sh add to their rows which part they belong to.
 bool IsServing(const Json& row) { return row.contains("part"); }
+
+// Of bench/peers.sh.
+bool IsPeer(const Json& row) { return row.contains("program") && row.contains("length"); }
 
 // The rows that charts are drawn of, one for each line.
 absl::StatusOr<std::vector<Json>> ReadRows(const std::string& path) {
@@ -49,13 +52,15 @@ absl::StatusOr<std::vector<Json>> ReadRows(const std::string& path) {
       return absl::InvalidArgumentError(
           absl::StrCat(path, ":", number, ": not a row that --json wrote"));
     }
-    if (IsAttention(row) || IsQuality(row) || IsServing(row)) rows.push_back(std::move(row));
+    if (IsAttention(row) || IsQuality(row) || IsServing(row) || IsPeer(row)) {
+      rows.push_back(std::move(row));
+    }
   }
   if (rows.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(path,
-                     ": it has no row of annulus-bench attention or quality with --json, "
-                     "nor of bench/serve.sh"));
+                     ": it has no row of annulus-bench attention or quality with --json, nor of "
+                     "bench/serve.sh, bench/lengths.sh or bench/peers.sh"));
   }
   return rows;
 }
@@ -120,6 +125,33 @@ std::optional<std::string> HalfOf(const Json& row) {
   return absl::StrCat(shorter ? "short, " : "long, ", row.value("daemon", ""), ", ", RanksOf(row));
 }
 
+// The time of a prompt or of a token over the length of its context, beside the least time in which
+// the machine could do it: of the rows of bench/lengths.sh, and the peers'.
+LineChart LengthsOf(const std::vector<Json>& rows, absl::string_view phase, std::string title,
+                    std::string x_label) {
+  LineChart chart{std::move(title), std::move(x_label), "seconds", {}};
+  std::vector<std::string> names;
+  std::map<std::string, std::map<double, double>> lines;
+  const auto add = [&](const std::string& name, double length, double seconds) {
+    if (!(length > 0) || !(seconds > 0)) return;
+    if (lines.find(name) == lines.end()) names.push_back(name);
+    lines[name][length] = seconds;
+  };
+  for (const Json& row : rows) {
+    const bool peer = IsPeer(row);
+    if (row.value("phase", "") != phase || !(peer || row.value("part", "") == "lengths")) continue;
+    const bool prompt = phase == "prefill";
+    const double length = row.value(peer ? "length" : prompt ? "tokens" : "depth", 0.0);
+    const double seconds = (prompt ? length : 1) / row.value("tokens_per_second", 0.0);
+    add(row.value("program", "Annulus"), length, seconds);
+    if (!peer) add("least time", length, seconds * row.value("peak_fraction", 0.0));
+  }
+  for (const std::string& name : names) {
+    chart.lines.push_back({name, {lines[name].begin(), lines[name].end()}});
+  }
+  return chart;
+}
+
 // The tails of the rows that have a name: how long one request in so many takes at least. Of
 // several rows of one name, which are traces, the median counts.
 LineChart TailsOf(const std::vector<Json>& rows, const NameOf& name_of, std::string title) {
@@ -177,7 +209,9 @@ absl::Status RunChart(const ChartOptions& options) {
        ChartOf(rows, SparseOf, "tokens", "divergence", "Divergence by attention policy", "nats"),
        TailsOf(rows, HalfOf, "Mixed trace: time to the first token"),
        ChartOf(rows, BatchOf, "streams", "tokens_per_second", "Tokens a second, decoded in batches",
-               "tokens a second")});
+               "tokens a second"),
+       LengthsOf(rows, "prefill", "Reading a prompt", "tokens of the prompt"),
+       LengthsOf(rows, "decode", "One token of an answer", "tokens before it")});
   std::ofstream file(options.output, std::ios::binary | std::ios::trunc);
   file << svg;
   if (!file.flush()) return absl::UnavailableError(absl::StrCat("cannot write ", options.output));
@@ -191,7 +225,7 @@ void AddChartCommand(CLI::App& app, BenchContext& context) {
   CLI::App* command = app.add_subcommand(
       "chart",
       "Draw rows as charts: of 'attention' time and ratio to dense, of 'quality' divergence, of "
-      "bench/serve.sh latencies and batches");
+      "bench/serve.sh latencies and batches, of bench/lengths.sh the cost of each length");
   command->footer(
       "Examples:\n"
       "  annulus-bench attention --seq 1024,4096 --policy window --json-file rows.jsonl\n"

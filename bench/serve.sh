@@ -35,15 +35,6 @@ report=$tables report_rows=$rows chart=$folder/serve.svg
 shape=random:bench/configs/qwen2.5-0.5b.json
 trace=random:bench/configs/trace.json
 
-# tag FIELDS COMMAND...: runs the command and adds the fields to every row that it writes.
-tag() {
-  local fields=$1 before
-  shift
-  before=$(wc -l <"$rows")
-  "$@"
-  sed -i "$((before + 1)),\$s/^{/{$fields,/" "$rows"
-}
-
 # count_of N: "1 rank", "4 ranks".
 count_of() { printf '%s rank' "$1"; if [[ $1 != 1 ]]; then printf s; fi; }
 

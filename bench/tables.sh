@@ -72,6 +72,15 @@ table() {
   fi
 }
 
+# tag FIELDS COMMAND...: runs the command and adds the fields to every row that it writes.
+tag() {
+  local fields=$1 before
+  shift
+  before=$(wc -l <"$rows")
+  "$@"
+  sed -i "$((before + 1)),\$s/^{/{$fields,/" "$rows"
+}
+
 # say TEXT...: a paragraph among the tables.
 say() { printf '\n%s\n' "$*" >>"$tables"; }
 
