@@ -11,6 +11,7 @@
 
 #include "bench/demo/document.h"
 #include "bench/model/lone_reader.h"
+#include "engine/request/evidence_heads.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus::bench {
@@ -174,8 +175,7 @@ absl::StatusOr<std::vector<HeadScore>> FindHeads(const RankModel& model, const T
 }
 
 std::vector<HeadScore> ChooseHeads(const std::vector<HeadScore>& scores, int layers) {
-  constexpr int kLayersForOne = 8;
-  const auto most_layers = static_cast<size_t>(std::max(1, layers / kLayersForOne));
+  const auto most_layers = static_cast<size_t>(MostEvidenceLayers(layers));
   std::vector<HeadScore> chosen;
   std::set<int32_t> used;
   for (const HeadScore& each : scores) {

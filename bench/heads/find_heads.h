@@ -36,8 +36,8 @@ absl::StatusOr<std::vector<HeadScore>> FindHeads(const RankModel& model, const T
                                                  Backend& backend, const FindHeadsOptions& options);
 
 // Which of them to take evidence from: those with a score of at least kLeastHeadScore, at most
-// kMostHeads, in at most an eighth of the model's layers (at least one), since each layer costs
-// time. Empty: no head points at facts.
+// kMostHeads, in at most MostEvidenceLayers (engine/request/evidence_heads.h), since each layer
+// costs time. Empty: no head points at facts.
 inline constexpr double kLeastHeadScore = 0.1;
 inline constexpr size_t kMostHeads = 16;
 std::vector<HeadScore> ChooseHeads(const std::vector<HeadScore>& scores, int layers);

@@ -14,7 +14,6 @@ namespace annulus {
 namespace {
 
 constexpr double kDepth = 0.6;
-constexpr int kLayersForOne = 8;
 
 }  // namespace
 
@@ -30,7 +29,7 @@ std::vector<LayerHead> DefaultEvidenceHeads(const RankModel& model) {
   };
   std::stable_sort(layers.begin(), layers.end(),
                    [&](int a, int b) { return distance(a) < distance(b); });
-  const size_t most = static_cast<size_t>(std::max(1, model.layers() / kLayersForOne));
+  const auto most = static_cast<size_t>(MostEvidenceLayers(model.layers()));
   if (layers.size() > most) layers.resize(most);
   std::sort(layers.begin(), layers.end());
   for (const int layer : layers) {

@@ -13,11 +13,19 @@
 
 namespace annulus {
 
+// How many layers of a model give evidence: one in twelve, at least one. Each of them scores every
+// key once more, which costs a bit more than its attention; so an answer behind 32K tokens takes at
+// most a twentieth longer.
+inline constexpr int kLayersForOneOfEvidence = 12;
+constexpr int MostEvidenceLayers(int layers) {
+  return layers < kLayersForOneOfEvidence ? 1 : layers / kLayersForOneOfEvidence;
+}
+
 // The heads whose attention counts as evidence. Heads that look up facts stand mostly in the middle
 // and behind it (Wu et al. 2024, "Retrieval Head Mechanistically Explains Long-Context Factuality",
 // arXiv 2404.15574), but which ones is a matter of the model, and these are not measured: all heads
 // of those layers without a window that are nearest to 0.6 of the model's depth. There are as many
-// as an eighth of all layers, at least one. Empty: the model has no layer without a window, or the
+// as MostEvidenceLayers. Empty: the model has no layer without a window, or the
 // kernels cannot score blocks.
 std::vector<LayerHead> DefaultEvidenceHeads(const RankModel& model);
 

@@ -60,7 +60,7 @@ std::vector<LayerHead> Chosen(const std::vector<HeadScore>& scores, int layers) 
 TEST(ChooseHeads, TakesTheBestOfFewLayers) {
   const std::vector<HeadScore> scores = {{{5, 1}, 0.9}, {{7, 0}, 0.8}, {{5, 3}, 0.5},
                                          {{6, 0}, 0.4}, {{7, 2}, 0.2}, {{5, 0}, 0.05}};
-  EXPECT_THAT(Chosen(scores, 16),
+  EXPECT_THAT(Chosen(scores, 24),
               ElementsAre(LayerHead{5, 1}, LayerHead{7, 0}, LayerHead{5, 3}, LayerHead{7, 2}));
   EXPECT_THAT(Chosen(scores, 4), ElementsAre(LayerHead{5, 1}, LayerHead{5, 3}));
   EXPECT_THAT(Chosen({{{0, 0}, 0.09}}, 4), IsEmpty());
