@@ -62,16 +62,16 @@ absl::Status StartRanks(EngineParts& parts, Backend& backend) {
   if (ranks.span.local > 0) {
     ANNULUS_RETURN_IF_ERROR(CheckPlan(parts.plan, ranks.span.all));
   }
+  parts.metrics = std::make_unique<EngineMetrics>(parts.options.ranks, parts.model.info);
   if (parts.has_workers()) {
-    ANNULUS_ASSIGN_OR_RETURN(parts.ranks,
-                             GatherRanks(parts.seams, parts.model, backend, ranks, kv_bytes));
+    ANNULUS_ASSIGN_OR_RETURN(parts.ranks, GatherRanks(parts.seams, parts.model, backend, ranks,
+                                                      kv_bytes, *parts.metrics));
   } else {
     ANNULUS_ASSIGN_OR_RETURN(parts.ranks, RankSet::Create(model, backend, ranks));
   }
   if (parts.seams.wrap_ranks != nullptr) {
     parts.ranks = parts.seams.wrap_ranks(std::move(parts.ranks));
   }
-  parts.metrics = std::make_unique<EngineMetrics>(parts.options.ranks, parts.model.info);
   return absl::OkStatus();
 }
 

@@ -45,8 +45,8 @@ struct EngineParts {
   FoundExchange exchange;
   size_t program_bytes = 0;  // host memory of the process without the weights, after loading them
   MemoryPlan plan;
-  std::unique_ptr<RankPort> ranks;
   std::unique_ptr<EngineMetrics> metrics;
+  std::unique_ptr<RankPort> ranks;
   std::unique_ptr<PageStores> stores;
   std::unique_ptr<Coordinator> coordinator;  // last: ends first
 };

@@ -29,6 +29,20 @@ RingAgreement AgreementOf(const LoadedModel& model, const std::string& build) {
           .fingerprint = model.fingerprint};
 }
 
+Counter& CounterOf(RingLoss loss, EngineMetrics& metrics) {
+  switch (loss) {
+    case RingLoss::kClosed:
+      return metrics.ring_losses_closed;
+    case RingLoss::kSilent:
+      return metrics.ring_losses_silent;
+    case RingLoss::kMessage:
+      return metrics.ring_losses_message;
+    case RingLoss::kWire:
+      break;
+  }
+  return metrics.ring_losses_wire;
+}
+
 class LoadedWorker final : public Worker {
  public:
   LoadedWorker(const EngineSeams& seams, const EngineOptions& options, const WorkerOptions& worker,
@@ -83,13 +97,15 @@ FoundExchange AssumedExchange() {
 
 absl::StatusOr<std::unique_ptr<RankPort>> GatherRanks(const EngineSeams& seams,
                                                       const LoadedModel& model, Backend& backend,
-                                                      const RankSetOptions& set, size_t kv_bytes) {
+                                                      const RankSetOptions& set, size_t kv_bytes,
+                                                      EngineMetrics& metrics) {
   RemoteRanksOptions options;
   options.set = set;
   options.kv_bytes_per_rank = kv_bytes / static_cast<size_t>(set.span.all);
   options.agreement = AgreementOf(model, seams.workers.build);
   options.open_carrier = CarriersOf(seams, seams.workers.wire_devices);
   options.replacement_timeout = seams.workers.replacement_timeout;
+  options.on_loss = [&metrics](RingLoss loss) { CounterOf(loss, metrics).Increment(); };
   return RemoteRanks::Create(model.ranks, backend, *seams.workers.source, options);
 }
 

@@ -9,6 +9,7 @@
 #include "engine/engine_seams.h"
 #include "engine/exchange/find_exchange.h"
 #include "engine/loading/loaded_model.h"
+#include "engine/metrics/engine_metrics.h"
 #include "engine/runner/rank_port.h"
 #include "engine/runner/rank_set.h"
 #include "kernels/backend.h"
@@ -24,10 +25,12 @@ absl::Status CheckWorkers(const EngineOptions& options, const EngineWorkers& wor
 FoundExchange AssumedExchange();
 
 // Waits for the workers: see RemoteRanks::Create. `set`: of the ranks here; `kv_bytes`: of all
-// ranks together. `model` and `backend` must outlive the ranks, as what `seams` points to.
+// ranks together; `metrics` counts what breaks the ring. `model`, `backend` and `metrics` must
+// outlive the ranks, as what `seams` points to.
 absl::StatusOr<std::unique_ptr<RankPort>> GatherRanks(const EngineSeams& seams,
                                                       const LoadedModel& model, Backend& backend,
-                                                      const RankSetOptions& set, size_t kv_bytes);
+                                                      const RankSetOptions& set, size_t kv_bytes,
+                                                      EngineMetrics& metrics);
 
 // CreateWorker with `seams`, of which only the clock and open_carrier count.
 absl::StatusOr<std::unique_ptr<Worker>> CreateWorkerWith(const EngineSeams& seams,

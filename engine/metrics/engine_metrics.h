@@ -314,6 +314,13 @@ class EngineMetrics {
       "ranks had lost computed again (repaired), or after waiting, from a cached prefix "
       "(set_back).",
       {"way"});
+  Family<Counter>& ring_losses_ = set_.AddCounters(
+      "ring_losses_total",
+      "How often a ring of several processes broke: a worker's connection ended (closed), a worker "
+      "said nothing in time (silent), or sent what it may not or that it cannot go on (message), "
+      "or "
+      "between ranks messages did not arrive, or changed, though all workers were there (wire).",
+      {"cause"});
   Family<Counter>& admission_rejections_ = set_.AddCounters(
       "admission_rejections_total", "Requests refused before admission, by reason.", {"reason"});
 
@@ -325,6 +332,10 @@ class EngineMetrics {
   Counter& attention_layers_dense = attention_layers_.With({"dense"});
   Counter& recovered_repaired = recovered_requests_.With({"repaired"});
   Counter& recovered_set_back = recovered_requests_.With({"set_back"});
+  Counter& ring_losses_closed = ring_losses_.With({"closed"});
+  Counter& ring_losses_silent = ring_losses_.With({"silent"});
+  Counter& ring_losses_message = ring_losses_.With({"message"});
+  Counter& ring_losses_wire = ring_losses_.With({"wire"});
   std::vector<RankMetrics> ranks;
   std::vector<GraphMetrics> graphs;    // [rank]
   std::vector<PoolMetrics> pools;      // [rank] "rank0", ..

@@ -43,6 +43,7 @@ RingCrewOptions CrewOptionsOf(const RemoteRanksOptions& options) {
   crew.forming_timeout = options.forming_timeout;
   crew.replacement_timeout = options.replacement_timeout;
   crew.patience = 2 * options.set.engine.exchange_timeout + kGrace;
+  crew.on_loss = options.on_loss;
   crew.clock = options.set.clock;
   return crew;
 }
@@ -171,8 +172,15 @@ absl::StatusOr<std::vector<RankResult>> RemoteRanks::Results() {
   if (absl::IsUnavailable(failure)) {
     if (absl::Status lost = crew_->AwaitLoss(); !lost.ok()) failure = std::move(lost);
   }
+  if (options_.on_loss != nullptr && MayBeOfWire(failure)) options_.on_loss(RingLoss::kWire);
   BeginMending(failure);
   return failure;
+}
+
+// No rank's own work fails so. That of a worker was told by the crew.
+bool RemoteRanks::MayBeOfWire(const absl::Status& failure) const {
+  return crew_->lost().ok() && (absl::IsUnavailable(failure) || absl::IsDataLoss(failure) ||
+                                absl::IsDeadlineExceeded(failure));
 }
 
 absl::StatusOr<std::vector<RankResult>> RemoteRanks::TakeResults(const StepPlan& plan) {

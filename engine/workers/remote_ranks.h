@@ -39,6 +39,8 @@ struct RemoteRanksOptions {
   std::chrono::milliseconds forming_timeout{120'000};
   // How long the ring waits for a worker in place of one that is lost, before it goes on without.
   std::chrono::milliseconds replacement_timeout{};
+  // Told of all that breaks the ring, on any thread. Must not block. Null: nobody is.
+  std::function<void(RingLoss)> on_loss = nullptr;
 };
 
 // The ranks of a ring of which some are in other processes, which host them for this one: workers.
@@ -108,6 +110,7 @@ class RemoteRanks final : public RankPort {
   absl::Status Open(Backend& backend);
   absl::StatusOr<std::unique_ptr<RingGroup>> OpenWires();
   absl::Status AwaitFacts();
+  bool MayBeOfWire(const absl::Status& failure) const;
   absl::StatusOr<std::vector<RankResult>> TakeResults(const StepPlan& plan);
   void BeginMending(const absl::Status& why);
   bool is_mending() const;

@@ -47,7 +47,7 @@ void RingCrew::OnMessage(Member& member, const std::string& bytes) {
   if (membership_.role(member.id) == Membership::Role::kGone) return;
   membership_.Hear(member.id, options_.clock->Now());
   const absl::Status taken = message.ok() ? Take(member, *message) : message.status();
-  if (!taken.ok()) Lose(member, taken);
+  if (!taken.ok()) Lose(member, RingLoss::kMessage, taken);
   changed_.notify_all();
 }
 
@@ -174,7 +174,7 @@ void RingCrew::OnClosed(Member& member, const absl::Status& why) {
   std::lock_guard lock(mutex_);
   member.closed = true;
   if (membership_.role(member.id) == Membership::Role::kHost) {
-    Lose(member, why.ok() ? absl::UnavailableError("it closed its link") : why);
+    Lose(member, RingLoss::kClosed, why.ok() ? absl::UnavailableError("it closed its link") : why);
   } else {
     membership_.Leave(member.id, options_.clock->Now());
   }
@@ -190,7 +190,7 @@ RingCrew::Member* RingCrew::Find(MemberId id) const {
 }
 
 // The member goes, whatever it was.
-void RingCrew::Lose(Member& member, const absl::Status& why) {
+void RingCrew::Lose(Member& member, RingLoss cause, const absl::Status& why) {
   if (membership_.role(member.id) == Membership::Role::kGone) return;
   const Membership::Seat* const found = membership_.SeatOf(member.id);
   const bool serves = membership_.epoch() > 0 && membership_.IsReady(member.id);
@@ -209,6 +209,7 @@ void RingCrew::Lose(Member& member, const absl::Status& why) {
   const absl::Status lost =
       serves ? absl::UnavailableError(absl::StrCat(what, why.message())) : WithPrefix(what, why);
   membership_.Leave(member.id, options_.clock->Now());
+  if (options_.on_loss != nullptr) options_.on_loss(cause);
   if (lost_.ok()) {
     lost_ = lost;
   } else {
@@ -354,10 +355,10 @@ absl::Status RingCrew::AwaitResult(size_t seat, std::unique_lock<std::mutex>& lo
     ANNULUS_RETURN_IF_ERROR(broken_);
     const SteadyTime deadline = LastProgress() + options_.patience;
     if (deadline <= options_.clock->Now()) {
-      Lose(*worker(), absl::DeadlineExceededError(absl::StrCat(
-                          "no rank of the ring has made progress for ", TimeText(options_.patience),
-                          ", and its step has not "
-                          "ended")));
+      Lose(*worker(), RingLoss::kSilent,
+           absl::DeadlineExceededError(absl::StrCat("no rank of the ring has made progress for ",
+                                                    TimeText(options_.patience),
+                                                    ", and its step has not ended")));
     }
     options_.clock->WaitUntil(deadline, lock, changed_,
                               [&] { return has_result() || !broken_.ok(); });
@@ -375,7 +376,7 @@ absl::Status RingCrew::AwaitLoss() {
 absl::Status RingCrew::Lose(int rank, const absl::Status& why) {
   std::lock_guard lock(mutex_);
   Member* const worker = Find(membership_.SeatOfRank(rank).host);
-  if (worker != nullptr) Lose(*worker, why);
+  if (worker != nullptr) Lose(*worker, RingLoss::kMessage, why);
   return lost_.ok() ? why : lost_;
 }
 

@@ -22,6 +22,7 @@
 #include "engine/runner/rank_set.h"
 #include "engine/workers/control_messages.h"
 #include "engine/workers/ring_agreement.h"
+#include "engine/workers/ring_loss.h"
 #include "engine/workers/worker_link.h"
 
 namespace annulus {
@@ -40,6 +41,8 @@ struct RingCrewOptions {
   // Longest wait for a step's results while no rank of the ring makes progress. Workers give up
   // earlier, and say so.
   std::chrono::milliseconds patience{0};
+  // Told of each worker that is lost. Must not block, nor call the crew. Null: nobody is.
+  std::function<void(RingLoss)> on_loss = nullptr;
   const Clock* clock = &Clock::Real();
 };
 
@@ -157,7 +160,7 @@ class RingCrew final : private WorkerSourceSink {
   absl::Status TakeResult(Member& member, wire::StepResult& result);
   absl::Status TakeBeat(Member& member, const wire::Beat& beat);
   absl::Status NameTaken(const Member& member, const absl::Status& why) const;
-  void Lose(Member& member, const absl::Status& why);
+  void Lose(Member& member, RingLoss cause, const absl::Status& why);
   void Fill();
   void Break(const absl::Status& why);
   void Send(const std::vector<MemberId>& members, const wire::ToWorker& message);

@@ -165,7 +165,7 @@ bool RingCrew::TendLinks(std::unique_lock<std::mutex>& lock) {
 
 void RingCrew::LoseTheLate(SteadyTime now) {
   for (const Membership::Late& late : membership_.FindLate(now)) {
-    Lose(*Find(late.id), late.why);
+    Lose(*Find(late.id), RingLoss::kSilent, late.why);
   }
 }
 

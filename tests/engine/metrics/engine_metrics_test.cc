@@ -87,7 +87,8 @@ TEST(EngineMetrics, HasTheNamesThatDashboardsUse) {
           "annulus_request_stalls", "annulus_request_preemptions", "annulus_step_seconds_total",
           "annulus_host_seconds_total", "annulus_spec_decode_num_draft_tokens_total",
           "annulus_spec_decode_num_accepted_tokens_total", "annulus_failed_steps_total",
-          "annulus_recovered_requests_total", "annulus_repaired_tokens_total"));
+          "annulus_recovered_requests_total", "annulus_repaired_tokens_total",
+          "annulus_ring_losses_total"));
 }
 
 // The waits of all steps of a request add up to as much as the request may take: hours.
