@@ -83,6 +83,11 @@ bool Membership::AwaitsWires(const Member& member) const {
   return (aborted_ || member.joined != epoch_) && member.wires <= epoch_;
 }
 
+// It takes its memory in the epoch that it has opened wires for, which may wait for others.
+bool Membership::AwaitsMemory(const Member& member) const {
+  return !member.ready && !aborted_ && member.joined == epoch_;
+}
+
 absl::StatusOr<bool> Membership::Wires(MemberId id, uint64_t epoch) {
   ANNULUS_ASSIGN_OR_RETURN(Member* const member, FindHost(id, "wires"));
   if (epoch <= epoch_) return false;
@@ -129,7 +134,7 @@ void Membership::Leave(MemberId id, SteadyTime now) {
 SteadyTime Membership::DeadlineOf(const Member& member) const {
   if (member.role == Role::kStranger) return member.heard + options_.hello_timeout;
   const SteadyTime silent = member.heard + options_.silence;
-  const bool forms = member.role == Role::kHost && (AwaitsWires(member) || !member.ready);
+  const bool forms = member.role == Role::kHost && (AwaitsWires(member) || AwaitsMemory(member));
   return forms ? std::min(silent, member.asked + options_.forming_timeout) : silent;
 }
 
@@ -246,6 +251,12 @@ uint64_t Membership::Form(SteadyTime now) {
   return epoch_;
 }
 
+void Membership::Found() {
+  if (founded_) return;
+  ANNULUS_CHECK(is_up()) << "the ring does not serve";
+  founded_ = true;
+}
+
 std::vector<MemberId> Membership::Abort(SteadyTime now) {
   if (std::exchange(aborted_, true)) return {};
   std::vector<MemberId> told;
@@ -279,12 +290,11 @@ bool Membership::IsWhole() const {
 }
 
 void Membership::NoteWhole() {
-  if (!IsWhole()) return;
-  founded_ = true;
-  lacks_since_.reset();
+  if (IsWhole()) lacks_since_.reset();
 }
 
 void Membership::LoseRanks(const Seat& seat) {
+  if (!founded_) return;
   for (int i = 0; i < seat.ranks; ++i) lost_[static_cast<size_t>(seat.first_rank + i)] = true;
 }
 

@@ -43,8 +43,9 @@ struct MembershipOptions {
 // worker in the order of names, and stay as they are: a rank is logical, and only its host changes.
 // A worker that comes later is a spare. Whoever leaves makes its seat vacant, and its ranks have
 // lost what they held; the spare that has waited longest among those with as many ranks takes the
-// seat. If none comes in time, the ring goes on without its ranks: the seat is left out until a
-// spare takes it, and its ranks count as lost again whenever they are left out or come back.
+// seat. If none comes in time, a ring that was founded goes on without its ranks: the seat is left
+// out until a spare takes it, and its ranks count as lost again whenever they are left out or come
+// back.
 //
 // Epochs are 1, 2, .. An epoch begins (Form) when every seat that is not left out has a host whose
 // wires for it are open, and ends (Abort) by whatever failed in it. Steps are 1, 2, .. in each
@@ -107,13 +108,17 @@ class Membership {
   bool CanForm(SteadyTime now) const;
   // Requires CanForm. Leaves vacant seats out. Returns the epoch that begins.
   uint64_t Form(SteadyTime now);
+  // The ring serves from now on: its ranks may hold something, and it may go on without some.
+  // Requires that it is up, or was founded before.
+  void Found();
   // The epoch is over. Returns the hosts that must be told: those who are in it. None if it was
   // over already, or if none ever began.
   std::vector<MemberId> Abort(SteadyTime now);
   // The next step of the epoch begins; returns its number.
   uint64_t BeginStep() { return ++steps_; }
 
-  // The ranks that lost what they held, ascending; nothing is up until they were taken.
+  // The ranks that lost what they held, ascending; nothing is up until they were taken. Those of a
+  // ring that was not founded held nothing.
   std::vector<int32_t> TakeLost();
 
   // ---- what is
@@ -125,6 +130,7 @@ class Membership {
   // told of ranks that were lost.
   bool is_up() const;
   bool is_complete() const { return !seats_.empty(); }  // the seats are cut
+  bool is_founded() const { return founded_; }
   // Whether it belongs to the epoch that began last.
   bool IsInEpoch(MemberId id) const;
   bool IsReady(MemberId id) const;
@@ -166,6 +172,7 @@ class Membership {
   void LoseRanks(const Seat& seat);
   bool MayLeaveOut(const Seat& seat, SteadyTime now) const;
   bool AwaitsWires(const Member& member) const;
+  bool AwaitsMemory(const Member& member) const;
   SteadyTime DeadlineOf(const Member& member) const;
   absl::Status WhyLate(const Member& member, SteadyTime now) const;
 
@@ -174,8 +181,8 @@ class Membership {
   std::map<MemberId, Member> members_;  // without those who are gone
   std::vector<Seat> seats_;
   uint64_t epoch_ = 0;
-  bool founded_ = false;  // all hosts were ready once
-  bool aborted_ = true;   // no epoch has begun
+  bool founded_ = false;
+  bool aborted_ = true;  // no epoch has begun
   uint64_t steps_ = 0;
   std::vector<bool> lost_;                 // [rank] and not taken
   std::optional<SteadyTime> lacks_since_;  // when a seat became vacant, until the ring serves

@@ -69,8 +69,8 @@ absl::StatusOr<std::unique_ptr<RemoteRanks>> RemoteRanks::Create(
   std::unique_ptr<RemoteRanks> ranks(new RemoteRanks(model, source, options));
   absl::Status opened = ranks->crew_->Gather();
   if (opened.ok()) opened = ranks->Open(backend);
-  // Where a worker is lost, the ring does not form: that is the cause.
-  if (const absl::Status lost = ranks->crew_->lost(); !opened.ok() && !lost.ok()) opened = lost;
+  // Where a worker is unfit, the ring does not form: that is the cause.
+  if (const absl::Status why = ranks->crew_->hopeless(); !opened.ok() && !why.ok()) opened = why;
   if (!opened.ok()) {
     // Whoever is at fault was told so; the others may join the next attempt.
     ranks->crew_->Close(absl::UnavailableError(opened.message()));
@@ -105,7 +105,16 @@ absl::Status RemoteRanks::Open(Backend& backend) {
     crew_->Join(*local_);
     facts_ = local_->facts();
   }
-  return AwaitFacts();
+  absl::Status ready = AwaitFacts();
+  // Form waits for somebody in place of a worker that is lost before it; one that is lost later
+  // breaks the epoch.
+  while (!ready.ok() && !crew_->lost().ok() && crew_->hopeless().ok()) {
+    const uint64_t broken = crew_->epoch();
+    crew_->Abort(ready);
+    ready = FormAnew();
+    if (crew_->epoch() == broken) break;  // for another reason than a loss
+  }
+  return ready;
 }
 
 // Waits until the workers have their memory. A rank checks the pages of plans against its own
@@ -128,7 +137,7 @@ absl::Status RemoteRanks::AwaitFacts() {
                                                one.page_bytes, " bytes, rank ", rank, " has ",
                                                others[i]->pages, " of ", others[i]->page_bytes)));
   }
-  return absl::OkStatus();
+  return crew_->Found();
 }
 
 absl::StatusOr<std::unique_ptr<RingGroup>> RemoteRanks::OpenWires() {

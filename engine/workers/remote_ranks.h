@@ -69,11 +69,11 @@ struct RemoteRanksOptions {
 // - Pages of ranks elsewhere are not poisoned when freed, whatever the build.
 class RemoteRanks final : public RankPort {
  public:
-  // Waits until workers host all ranks, for as long as `source` lasts, which is then told whom the
-  // ring waits for as long as the ranks live. Errors: the status with
-  // which `source` stops; those of RankSet::Create; UNAVAILABLE if a worker is lost after all were
-  // there; the status of a worker that could not take its memory or open its wires, with its name.
-  // `model`, `backend` and `source` must outlive the ranks.
+  // Waits until workers host all ranks, for as long as `source` lasts, which is told whom the ring
+  // waits for as long as the ranks live. Another worker takes the place of one that is lost
+  // meanwhile. Errors: the status with which `source` stops; those of RankSet::Create; the status
+  // of a worker that could not take its memory or open its wires, or sent what it may not, with its
+  // name. `model`, `backend` and `source` must outlive the ranks.
   static absl::StatusOr<std::unique_ptr<RemoteRanks>> Create(const RankModel& model,
                                                              Backend& backend, WorkerSource& source,
                                                              const RemoteRanksOptions& options);

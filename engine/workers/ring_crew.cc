@@ -27,6 +27,12 @@ absl::Status FailureOf(const wire::Status& status) {
   return failure.ok() ? WrongMessage("OK as the reason of a failure") : failure;
 }
 
+// Whether another worker with the same settings may fare better.
+bool IsOfTheMoment(const absl::Status& why) {
+  return absl::IsUnavailable(why) || absl::IsCancelled(why) || absl::IsAborted(why) ||
+         absl::IsDeadlineExceeded(why);
+}
+
 }  // namespace
 
 // ---- what they say
@@ -108,7 +114,7 @@ absl::Status RingCrew::TakeReady(Member& member, const wire::Ready& ready) {
     return WrongMessage(absl::StrCat("facts of ", ready.ranks_size(), " ranks with ",
                                      ready.visiting_pages(), " visiting pages"));
   }
-  if (founded_ && ready.visiting_pages() < visiting_pages_) {
+  if (membership_.is_founded() && ready.visiting_pages() < visiting_pages_) {
     return absl::InternalError(absl::StrCat("it has room for ", ready.visiting_pages(),
                                             " visiting pages; the ring needs ", visiting_pages_));
   }
@@ -210,6 +216,8 @@ void RingCrew::Lose(Member& member, RingLoss cause, const absl::Status& why) {
       serves ? absl::UnavailableError(absl::StrCat(what, why.message())) : WithPrefix(what, why);
   membership_.Leave(member.id, options_.clock->Now());
   if (options_.on_loss != nullptr) options_.on_loss(cause);
+  const bool unfit = cause == RingLoss::kMessage && !IsOfTheMoment(why);
+  if (unfit && !membership_.is_founded() && unfit_.ok()) unfit_ = lost;
   if (lost_.ok()) {
     lost_ = lost;
   } else {
@@ -251,10 +259,10 @@ void RingCrew::Send(const std::vector<MemberId>& members, const wire::ToWorker& 
 
 absl::Status RingCrew::Await(const std::function<bool()>& done,
                              std::unique_lock<std::mutex>& lock) {
-  const auto over = [&] { return stop_ || (!founded_ && !lost_.ok()) || done(); };
+  const auto over = [&] { return stop_ || done() || !Hopeless().ok(); };
   while (!options_.clock->WaitUntil(options_.clock->Now() + kLookAround, lock, changed_, over)) {
   }
-  if (!founded_) ANNULUS_RETURN_IF_ERROR(lost_);
+  ANNULUS_RETURN_IF_ERROR(Hopeless());
   return stop_ ? absl::CancelledError("the ring ends") : absl::OkStatus();
 }
 
@@ -302,7 +310,6 @@ absl::StatusOr<std::vector<std::optional<RankFacts>>> RingCrew::AwaitReady() {
       facts.insert(facts.end(), worker.facts.begin(), worker.facts.end());
     }
   }
-  founded_ = true;
   return facts;
 }
 

@@ -50,12 +50,13 @@ struct RingCrewOptions {
 // became of the steps that they were sent. Membership decides who hosts what; this has the links,
 // the lock and the time.
 //
-// Gather, Form and AwaitReady come first, in this order; until all of them have returned OK, the
-// loss of a worker ends them. Later on a worker that is lost is replaced by a spare, or by the next
-// one that dials and fits: the epoch is broken, and Abort, Form and AwaitReady begin the next. If
-// none comes in time, the next epoch is without its ranks, and so without their addresses, facts
-// and results, until a worker takes them: the ring is not up then, and is formed anew. One
-// thread at a time calls the methods; those marked may be called by any.
+// Gather, Form, AwaitReady and Found come first, in this order. A worker that is lost is replaced
+// by a spare, or by the next one that dials and fits: the epoch is broken, and Abort, Form and
+// AwaitReady begin the next. If nobody comes in time, the next epoch of a ring that was founded is
+// without these ranks, and so without their addresses, facts and results, until a worker takes
+// them: the ring is not up then, and is formed anew. Until a ring is founded, waits end if it may
+// never be: see hopeless. One thread at a time calls the methods; those marked may be called by
+// any.
 class RingCrew final : private WorkerSourceSink {
  public:
   // `source` must outlive the crew.
@@ -69,9 +70,11 @@ class RingCrew final : private WorkerSourceSink {
   // ring: returns the addresses of all ranks. `own`: of the ranks here. Any step of an earlier
   // epoch has been dropped.
   absl::StatusOr<std::vector<std::string>> Form(uint64_t epoch, std::vector<std::string> own);
-  // Waits until the ranks have their memory; their facts, from first_rank on. Fails if a worker is
-  // lost meanwhile.
+  // Waits until the ranks have their memory; their facts, from first_rank on: of all ranks, if the
+  // ring was not founded. Fails if a worker is lost meanwhile.
   absl::StatusOr<std::vector<std::optional<RankFacts>>> AwaitReady();
+  // The ring serves from now on. Fails if the epoch is broken.
+  absl::Status Found();
   // The least of all workers, once they are ready. No worker that comes later has less.
   int64_t visiting_pages() const;
 
@@ -110,6 +113,9 @@ class RingCrew final : private WorkerSourceSink {
   bool is_up() const;
   // The first loss of a worker since the ring formed, naming it; OK: none was lost.
   absl::Status lost() const;
+  // Why a ring that was not founded may never be: a worker cannot host its ranks, by what it said
+  // of its machine or settings, or no more workers come. OK: it waits for workers, or was founded.
+  absl::Status hopeless() const;
   // See Membership.
   std::vector<int32_t> TakeLost();
   std::optional<SteadyTime> vacant_since() const;
@@ -161,6 +167,7 @@ class RingCrew final : private WorkerSourceSink {
   absl::Status TakeBeat(Member& member, const wire::Beat& beat);
   absl::Status NameTaken(const Member& member, const absl::Status& why) const;
   void Lose(Member& member, RingLoss cause, const absl::Status& why);
+  absl::Status Hopeless() const;
   void Fill();
   void Break(const absl::Status& why);
   void Send(const std::vector<MemberId>& members, const wire::ToWorker& message);
@@ -183,8 +190,8 @@ class RingCrew final : private WorkerSourceSink {
   Membership membership_;
   std::vector<std::unique_ptr<Member>> members_;  // whose links may still call
   int64_t visiting_pages_ = std::numeric_limits<int64_t>::max();
-  bool founded_ = false;  // all ranks were ready once
   absl::Status stopped_;  // why no more workers come; else OK
+  absl::Status unfit_;    // why a worker could not host ranks of a ring that was not founded
   std::string refusal_;   // of the last one refused
   std::string told_;      // what the source was told last
   SteadyTime begun_;      // when the last step was

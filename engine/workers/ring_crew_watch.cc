@@ -53,9 +53,25 @@ absl::Status RingCrew::Gather() {
   watcher_ = std::thread([this] { Watch(); });
   source_.Start(*this);
   std::unique_lock lock(mutex_);
-  ANNULUS_RETURN_IF_ERROR(
-      Await([this] { return membership_.is_complete() || !stopped_.ok(); }, lock));
-  return membership_.is_complete() ? absl::OkStatus() : stopped_;
+  return Await([this] { return membership_.is_complete(); }, lock);
+}
+
+absl::Status RingCrew::Found() {
+  std::lock_guard lock(mutex_);
+  if (broken_.ok()) membership_.Found();
+  return broken_;
+}
+
+absl::Status RingCrew::hopeless() const {
+  std::lock_guard lock(mutex_);
+  return Hopeless();
+}
+
+absl::Status RingCrew::Hopeless() const {
+  if (membership_.is_founded()) return absl::OkStatus();
+  if (!unfit_.ok()) return unfit_;
+  const bool lacks = !membership_.is_complete() || membership_.vacant_since().has_value();
+  return lacks ? stopped_ : absl::OkStatus();
 }
 
 void RingCrew::OnWorker(std::unique_ptr<WorkerLink> link) {
@@ -92,7 +108,7 @@ std::string RingCrew::AwaitedText() const {
     if (host == nullptr) {
       vacant.push_back(absl::StrCat(RanksText(seat.first_rank, seat.ranks),
                                     " of a worker with --local-ranks ", seat.ranks));
-    } else if (founded_ && !membership_.IsReady(seat.host)) {
+    } else if (membership_.is_founded() && !membership_.IsReady(seat.host)) {
       taken.push_back(absl::StrCat("worker \"", host->hello.name(), "\" to take ",
                                    RanksText(seat.first_rank, seat.ranks)));
     }

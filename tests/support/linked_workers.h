@@ -130,6 +130,9 @@ class AddedWorkers final : public WorkerSource {
     const std::lock_guard lock(mutex_);
     reports_.push_back(missing);
     changed_.notify_all();
+    if (last_.empty() || missing.find(last_) == std::string::npos || sink_ == nullptr) return;
+    sink_->OnStopped(absl::CancelledError("the test ends"));
+    last_.clear();
   }
   void Stop(const absl::Status& why) override {
     const std::lock_guard lock(mutex_);
@@ -151,6 +154,11 @@ class AddedWorkers final : public WorkerSource {
   void End(const absl::Status& why) {
     const std::lock_guard lock(mutex_);
     sink_->OnStopped(why);
+  }
+  // No more will come once a report has this text.
+  void EndAt(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    last_ = text;
   }
   void ForgetReports() {
     const std::lock_guard lock(mutex_);
@@ -174,6 +182,7 @@ class AddedWorkers final : public WorkerSource {
   std::optional<absl::Status> stopped_;
   std::vector<std::unique_ptr<WorkerLink>> waiting_;
   std::vector<std::string> reports_;
+  std::string last_;  // see EndAt
 };
 
 // A worker's end of a link whose messages the test writes.

@@ -34,6 +34,7 @@ class MembershipTest : public ::testing::Test {
       if (ring_.IsReady(id)) continue;
       EXPECT_EQ(ring_.Ready(id), absl::OkStatus());
     }
+    ring_.Found();
   }
   // Of 4 ranks, the first is not at workers.
   void Found() {
@@ -223,6 +224,7 @@ TEST_F(MembershipTest, ARingWithoutAnyRankWaitsForOne) {
   EXPECT_TRUE(ring.Wires(only, 1).value());
   ring.Form(now_);
   EXPECT_EQ(ring.Ready(only), absl::OkStatus());
+  ring.Found();
   ring.Leave(only, now_);
   ring.Abort(now_);
   EXPECT_FALSE(ring.CanShrink());
@@ -237,6 +239,46 @@ TEST_F(MembershipTest, ARingThatFormsFirstWaitsForAllRanks) {
   EXPECT_TRUE(ring_.Wires(small_, 1).value());
   ring_.Leave(big_, now_);
   EXPECT_FALSE(ring_.CanForm(now_ + 61s));
+}
+
+// It takes its memory once the epoch begins, for which it waits as long as for the others.
+TEST_F(MembershipTest, WhoeverWaitsForOthersIsNotLateWithItsMemory) {
+  big_ = Join("b", 2);
+  small_ = Join("a", 1);
+  ring_.Fill(now_);
+  EXPECT_TRUE(ring_.Wires(small_, 1).value());
+  ring_.Leave(big_, now_);
+  now_ += 60s;
+  ring_.Hear(small_, now_);
+  EXPECT_THAT(ring_.FindLate(now_ + 1s), IsEmpty());
+  big_ = Join("c", 2);
+  ring_.Fill(now_);
+  EXPECT_TRUE(ring_.Wires(big_, 1).value());
+  ring_.Form(now_);
+  now_ += 7s;
+  for (const MemberId id : {small_, big_}) ring_.Hear(id, now_);
+  const auto late = ring_.FindLate(now_);
+  ASSERT_THAT(late, SizeIs(2));
+  EXPECT_THAT(std::string(late[0].why.message()), HasSubstr("take its memory within 7000 ms"));
+}
+
+// All were ready, but it was not founded by then.
+TEST_F(MembershipTest, WhoeverLeavesARingThatWasNotFoundedTakesNothing) {
+  big_ = Join("b", 2);
+  small_ = Join("a", 1);
+  ring_.Fill(now_);
+  for (const MemberId id : {small_, big_}) EXPECT_TRUE(ring_.Wires(id, 1).value());
+  ring_.Form(now_);
+  for (const MemberId id : {small_, big_}) EXPECT_EQ(ring_.Ready(id), absl::OkStatus());
+  ring_.Leave(big_, now_);
+  ring_.Abort(now_);
+  EXPECT_THAT(ring_.TakeLost(), IsEmpty());
+  EXPECT_TRUE(ring_.Wires(small_, 2).value());
+  EXPECT_FALSE(ring_.CanForm(now_ + 61s));
+  Join("c", 2);
+  ring_.Fill(now_);
+  Begin();
+  EXPECT_TRUE(ring_.is_up());
 }
 
 }  // namespace

@@ -255,6 +255,13 @@ class Schedule {
     return absl::OkStatus();
   }
 
+  // Those in the epoch.
+  bool AreReady() const {
+    const std::vector<MemberId> hosts = ring_->Hosts();
+    return std::all_of(hosts.begin(), hosts.end(),
+                       [this](MemberId id) { return !ring_->IsInEpoch(id) || ring_->IsReady(id); });
+  }
+
   void Lose(MemberId id) {
     if (ring_->SeatOf(id) != nullptr) broken_ = true;
     ring_->Leave(id, now_);
@@ -292,8 +299,8 @@ class Schedule {
       }
     }
     // A spare has taken a seat that was left out.
-    if (!runs_ && !forms_ && ring_->epoch() > 0 && was_up_ && !ring_->is_up()) broken_ = true;
-    was_up_ = ring_->is_up();
+    if (!runs_ && !forms_ && ring_->epoch() > 0 && AreReady() && !ring_->is_up()) broken_ = true;
+    if (ring_->is_up()) ring_->Found();
     if (!runs_ && !forms_ && !broken_ && ring_->is_up()) BeginStep();
     // Whoever waits, waits for somebody, or for a time.
     EXPECT_TRUE(runs_ || ring_->is_up() || ring_->vacant_since().has_value() ||
@@ -336,8 +343,7 @@ class Schedule {
   std::set<MemberId> answered_;      // the step that runs
   size_t awaited_ = 0;               // how many hosts it has
   int first_rank_ = 0;
-  int left_out_ = 0;     // seats, by the epochs that began
-  bool was_up_ = false;  // when it was last looked at
+  int left_out_ = 0;  // seats, by the epochs that began
   bool broken_ = false;
   bool forms_ = false;  // the epoch is over
   bool runs_ = false;

@@ -190,7 +190,7 @@ TEST_F(HelloTest, WhoeverSaysNothingIsRefused) {
 }
 
 // Answers that never come; until when.
-TEST_F(HelloTest, AWorkerThatIsNeverReadyIsLost) {
+TEST_F(HelloTest, AWorkerThatIsNeverReadyMakesRoomForAnother) {
   for (const bool wires : {false, true}) {
     for (const bool beats : {false, true}) {
       SCOPED_TRACE(::testing::Message() << "wires " << wires << ", beats " << beats);
@@ -204,12 +204,8 @@ TEST_F(HelloTest, AWorkerThatIsNeverReadyIsLost) {
       ScriptedWorker worker(LinkedPair::End(pair, 1));
       ring.source().Add(LinkedPair::End(pair, 0));
       worker.Say(Encode(Hello("one", 3)));
-      absl::Status failed;
-      std::atomic<bool> over{false};
-      std::thread coordinator([&] {
-        failed = ring.Create(options_).status();
-        over = true;
-      });
+      absl::StatusOr<std::unique_ptr<RemoteRanks>> made = absl::UnknownError("none yet");
+      std::thread coordinator([&] { made = ring.Create(options_); });
       EXPECT_TRUE(worker.Hear(IsAssign).has_value());
       wire::FromWorker message;
       if (wires) {
@@ -219,16 +215,26 @@ TEST_F(HelloTest, AWorkerThatIsNeverReadyIsLost) {
       }
       message.mutable_beat();
       const std::string beat = Encode(message);
+      absl::Status lost;
+      std::atomic<bool> over{false};
+      std::thread waiter([&] {
+        lost = worker.WaitClosed();
+        over = true;
+      });
       EXPECT_TRUE(clock.AdvanceUntil([&] {
         if (beats) worker.Say(beat);
         return over.load();
       }));
-      coordinator.join();
+      waiter.join();
       const char* what = !beats  ? "it has said nothing for 2000 ms"
                          : wires ? "it did not take its memory within 7000 ms"
                                  : "it did not open its wires within 7000 ms";
-      EXPECT_THAT(std::string(failed.message()),
+      EXPECT_THAT(std::string(lost.message()),
                   AllOf(HasSubstr("worker \"one\" at x with ranks 0 to 2"), HasSubstr(what)));
+      EXPECT_TRUE(ring.source().WaitForReport("a host for ranks 0 to 2"));
+      ring.Add("two", 3);
+      coordinator.join();
+      EXPECT_EQ(made.status(), absl::OkStatus());
     }
   }
 }
