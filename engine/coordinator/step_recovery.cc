@@ -8,6 +8,7 @@
 #include "engine/base/error_payloads.h"
 #include "engine/base/field_error.h"
 #include "engine/base/try_to.h"
+#include "engine/runner/between_ranks.h"
 #include "engine/scheduler/repair.h"
 #include "kernels/base/guarded.h"
 
@@ -25,6 +26,9 @@ std::map<SequenceId, int32_t> EndsOf(std::span<const StepPlan* const> plans) {
   }
   return ends;
 }
+
+// A request does not wait for ever for a connection that fails again and again.
+constexpr int kMostFailuresBetweenRanks = 8;
 
 }  // namespace
 
@@ -61,14 +65,17 @@ void StepRecovery::Recover(std::span<const StepPlan* const> failed, const absl::
     ends = EndsOf(failed);
   };
   if (!TryTo(look)) return EndAll(cause);
+  const bool between_ranks = IsBetweenRanks(cause);
   for (const SequenceId id : running) {
     const auto end = ends.find(id);
     Request& request = use_.ledger.request(id);
     const bool again = end != ends.end() && request.is_suspect();
-    if (use_.checks.Has(id) || again) {
+    const bool blamed =
+        !between_ranks || request.failed_between_ranks() >= kMostFailuresBetweenRanks;
+    if (use_.checks.Has(id) || (again && blamed)) {
       use_.end(id, StepError(cause, /*again=*/true));
     } else if (SetBack(request, cause) && end != ends.end()) {
-      request.Suspect(end->second);
+      request.Suspect(end->second, between_ranks);
     }
   }
 }

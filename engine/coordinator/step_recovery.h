@@ -32,7 +32,9 @@ absl::Status StepError(const absl::Status& cause, bool again);
 // If no page is lost, all that ran is set back. The request that made the step fail is not known,
 // so those of the step are suspects. A suspect runs in steps of its own (Sequence::apart), between
 // those of all others, until it has computed what failed; if such a step fails too, it is that
-// request's doing, and the request ends alone. Used by the coordinator's thread alone.
+// request's doing, and the request ends alone. What fails on the way from one rank to another
+// (IsBetweenRanks) is no request's doing, and ends one only if it comes again and again.
+// Used by the coordinator's thread alone.
 class StepRecovery {
  public:
   // What the recovery works with. All of it must outlive the object.

@@ -129,13 +129,18 @@ class Request {
   }
 
   // A step failed that had rows of the request before `end`: until they are computed, it is a
-  // suspect. See StepRecovery.
-  void Suspect(int32_t end) { suspect_until_ = end; }
+  // suspect. `between_ranks`: it failed on the way from one rank to another. See StepRecovery.
+  void Suspect(int32_t end, bool between_ranks) {
+    suspect_until_ = end;
+    if (between_ranks) ++failed_between_ranks_;
+  }
   bool is_suspect() const { return suspect_until_ > 0; }
+  // How often that was, since it last was no suspect.
+  int failed_between_ranks() const { return failed_between_ranks_; }
   // Call after a step with its rows: it is no suspect once all that failed is computed.
   void Passed() {
     if (sequence_->computed < suspect_until_) return;
-    suspect_until_ = 0;
+    suspect_until_ = failed_between_ranks_ = 0;
     sequence_->apart = false;
   }
 
@@ -286,7 +291,8 @@ class Request {
   int64_t last_processed_ = 0;
   bool parked_ = false;        // since the last tokens
   int32_t suspect_until_ = 0;  // 0: no suspect
-  std::string failed_step_;    // Completion::failed_step
+  int failed_between_ranks_ = 0;
+  std::string failed_step_;  // Completion::failed_step
   ReaderPace pace_;
   Timings timings_;
   AttentionReport attention_;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/codec/step_codec.h"
 #include "engine/ring/wire/wire_ring.h"
+#include "engine/runner/between_ranks.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
@@ -181,7 +182,10 @@ absl::StatusOr<std::vector<RankResult>> RemoteRanks::Results() {
   if (absl::IsUnavailable(failure)) {
     if (absl::Status lost = crew_->AwaitLoss(); !lost.ok()) failure = std::move(lost);
   }
-  if (options_.on_loss != nullptr && MayBeOfWire(failure)) options_.on_loss(RingLoss::kWire);
+  if (MayBeOfWire(failure)) {
+    failure = BetweenRanks(std::move(failure));
+    if (options_.on_loss != nullptr) options_.on_loss(RingLoss::kWire);
+  }
   BeginMending(failure);
   return failure;
 }

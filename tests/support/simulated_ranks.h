@@ -134,10 +134,14 @@ class SimulatedRanks final : public RankPort {
     std::lock_guard lock(mutex_);
     fails_ = std::move(fails);
   }
-  // From now on every step with rows of this sequence fails.
-  void FailStepsOf(SequenceId sequence) {
+  // The next `times` steps with rows of this sequence fail for `why`.
+  void FailStepsOf(SequenceId sequence,
+                   absl::Status why = absl::InternalError("these rows cannot be computed"),
+                   int times = std::numeric_limits<int>::max()) {
     std::lock_guard lock(mutex_);
     faulty_ = sequence;
+    fault_ = std::move(why);
+    faults_ = times;
   }
   // The next step that has rows brings no tokens.
   void LoseNextTokens() {
@@ -182,7 +186,7 @@ class SimulatedRanks final : public RankPort {
     const bool ends = EndsItsChunks(plan);
     const bool faulty = std::any_of(items.begin(), items.end(),
                                     [&](const PlanItem& item) { return item.sequence == faulty_; });
-    if (faulty) failure_ = absl::InternalError("these rows cannot be computed");
+    if (faulty && faults_-- > 0) failure_ = fault_;
     if (fails_ && !items.empty() && !failure_.has_value()) {
       std::optional<std::vector<int32_t>> lost = fails_(plan);
       if (lost.has_value()) failure_ = absl::InternalError("a rank was lost");
@@ -399,6 +403,8 @@ class SimulatedRanks final : public RankPort {
   std::vector<int32_t> lost_;
   Fails fails_;
   std::optional<SequenceId> faulty_;
+  absl::Status fault_;
+  int faults_ = 0;
   RanksState after_ = RanksState::kUp;
   RanksState state_ = RanksState::kUp;
   std::string awaited_;

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/runner/between_ranks.h"
 #include "tests/engine/core/coordinator_fixture.h"
 #include "tests/support/simulated_ranks.h"
 
@@ -52,6 +53,27 @@ class SetBackTest : public CoordinatorFixture {
     return begin;
   }
 };
+
+// No request causes what fails between ranks, though only it ran.
+TEST_F(SetBackTest, MessagesThatFailBetweenRanksEndNobodyUnlessTheyAlwaysFail) {
+  Make();
+  const absl::Status changed =
+      BetweenRanks(absl::DataLossError("it came with other bytes than were sent"));
+  for (const int times : {8, 9}) {
+    ranks_.HoldSteps();
+    const Asked asked = Ask(200, 20);
+    ranks_.FailStepsOf(asked.id, changed, times);
+    ranks_.Allow();
+    if (times > 8) {
+      EXPECT_THAT(Outcome(asked), HasSubstr("UNAVAILABLE: computing the answer failed; try again"));
+      EXPECT_THAT(Outcome(asked), HasSubstr("with other bytes than were sent"));
+      continue;
+    }
+    EXPECT_EQ(Outcome(asked), "");
+    EXPECT_EQ(asked.sink->Wait()->timings.recovered, times);
+  }
+  EXPECT_EQ(PagesHeld(), 0);
+}
 
 // It goes on under the policy that it began with, and from the pages that this policy computed.
 TEST_F(SetBackTest, KeepsItsPolicy) {
