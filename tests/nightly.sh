@@ -129,6 +129,7 @@ ANNULUS_PRODUCTS=full step 'products of parameters, engine' named '*' "$tests/en
 ANNULUS_EXACTNESS=full step 'ring settings, whole product' named '*WholeProduct*' "$tests/engine_ring_test"
 ANNULUS_PRODUCTS=full step 'a million schedules of a ring losing workers' named '*Schedule*' \
   "$tests/engine_membership_test"
+ANNULUS_FAULTS=1200 step '1,200 faults of a ring of processes' named 'RingFaultsTest.AnswersOutlive*' "$tests/ring_faults_test"
 ANNULUS_PRODUCTS=full step 'ring settings, a process for each rank' named '*ExactProcesses*' "$tests/engine_ring_processes_test"
 ANNULUS_EXACTNESS=full step 'policies, every ring' named 'Content.EveryRow*' "$tests/engine_runner_test"
 ANNULUS_RECALL_TOKENS=65536 step 'recall of three layers' named 'Recall3.*' "$tests/engine_runner_test"

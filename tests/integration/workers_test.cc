@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -16,10 +15,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "annulus/v1/admin.grpc.pb.h"
-#include "annulus/v1/inference.grpc.pb.h"
 #include "engine/ring/wire/ucx_library.h"
 #include "tests/integration/daemon.h"
 #include "tests/integration/plain_model.h"
+#include "tests/integration/ring_answer.h"
 #include "tests/server/http2_peer.h"
 #include "tests/server/test_server.h"
 #include "tests/support/eventually.h"
@@ -48,21 +47,6 @@ class WorkerProcess : public Program {
                  {testing::BuildFolder() / "annulusd", "--join", coordinator, "--threads", "1"});
     return flags;
   }
-};
-
-// What a client must not be able to tell from an answer of one process.
-struct Answer {
-  std::vector<int32_t> ids;
-  std::vector<float> logprobs;
-  std::string digest;
-  bool operator==(const Answer&) const = default;
-};
-
-struct Streamed {
-  Answer answer;
-  int64_t recovered = 0;
-  int64_t repaired = 0;
-  double longest_pause = 0;  // seconds between two tokens, once in_answer was called
 };
 
 class WorkersTest : public ::testing::Test {
@@ -98,81 +82,43 @@ class WorkersTest : public ::testing::Test {
     return at == std::string::npos ? 0 : std::stoi(daemon.output().substr(at + key.size()));
   }
 
-  static std::unique_ptr<v1::InferenceService::Stub> StubOf(const std::string& address) {
-    return v1::InferenceService::NewStub(
-        grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
-  }
   static v1::GenerationSpec SpecOf(int max_tokens) {
     v1::GenerationSpec spec;
     std::string text;
     for (int i = 0; i < 60; ++i) absl::StrAppend(&text, "line ", i * i, "; ");
     spec.set_text(text);
-    spec.set_digest(true);
     spec.mutable_sampling()->set_temperature(0.8F);
     spec.mutable_sampling()->set_seed(7);
     spec.mutable_sampling()->set_ignore_eos(true);
     spec.mutable_sampling()->set_max_tokens(max_tokens);
-    spec.mutable_sampling()->set_logprobs(0);
+    AskForAllOfAnswer(spec);
     return spec;
   }
 
   static Answer Ask(const std::string& address, int max_tokens = 24) {
-    v1::GenerateRequest request;
-    *request.mutable_spec() = SpecOf(max_tokens);
-    grpc::ClientContext context;
-    v1::GenerateResponse response;
-    const grpc::Status status = StubOf(address)->Generate(&context, request, &response);
-    EXPECT_TRUE(status.ok()) << status.error_message();
-    Answer answer;
-    answer.ids.assign(response.token_ids().begin(), response.token_ids().end());
-    for (const v1::TokenLogprob& token : response.logprobs()) {
-      answer.logprobs.push_back(token.logprob());
-    }
-    answer.digest = response.completion().origin().digest();
-    return answer;
+    return AskFor(PlainChannel(address), SpecOf(max_tokens));
   }
 
   // The same answer as a stream. `in_answer`: called once 20 tokens have come.
-  static Streamed Stream(const std::string& address, int max_tokens,
-                         const std::function<void()>& in_answer) {
-    v1::StreamGenerateRequest request;
-    *request.mutable_spec() = SpecOf(max_tokens);
-    grpc::ClientContext context;
-    const auto stub = StubOf(address);
-    const auto reader = stub->StreamGenerate(&context, request);
-    Streamed streamed;
-    v1::StreamGenerateResponse event;
-    bool called = false;
-    auto last = steady_clock::now();
-    while (reader->Read(&event)) {
-      const auto now = steady_clock::now();
-      for (const int32_t id : event.delta().token_ids()) streamed.answer.ids.push_back(id);
-      for (const v1::TokenLogprob& token : event.delta().logprobs()) {
-        streamed.answer.logprobs.push_back(token.logprob());
-      }
-      if (event.has_completion()) {
-        streamed.answer.digest = event.completion().origin().digest();
-        streamed.recovered = event.completion().timings().recovered();
-        streamed.repaired = event.completion().timings().repaired();
-      }
-      if (called && event.has_delta()) {
-        streamed.longest_pause =
-            std::max(streamed.longest_pause, std::chrono::duration<double>(now - last).count());
-      }
-      last = now;
-      if (called || streamed.answer.ids.size() < 20) continue;
-      called = true;
+  static StreamedAnswer Stream(const std::string& address, int max_tokens,
+                               const std::function<void()>& in_answer) {
+    std::optional<steady_clock::time_point> called;
+    const auto on_tokens = [&](size_t tokens) {
+      if (called.has_value() || tokens < 20) return;
+      called = steady_clock::now();
       in_answer();
-    }
-    const grpc::Status status = reader->Finish();
-    EXPECT_TRUE(status.ok()) << status.error_message();
+    };
+    StreamedAnswer streamed = StreamAnswer(PlainChannel(address), SpecOf(max_tokens), on_tokens);
+    EXPECT_TRUE(streamed.status.ok()) << streamed.status.error_message();
+    EXPECT_TRUE(called.has_value());
+    const double pause = streamed.LongestPause(called.value_or(steady_clock::now()));
+    RecordProperty("pause_ms", static_cast<int>(1000 * pause));
     return streamed;
   }
-  void ExpectRecovered(const Streamed& streamed, const Answer& expected) {
+  void ExpectRecovered(const StreamedAnswer& streamed, const Answer& expected) {
     EXPECT_EQ(streamed.answer, expected);
     EXPECT_GE(streamed.recovered, 1);
     EXPECT_EQ(streamed.repaired, streamed.recovered);
-    RecordProperty("pause_ms", static_cast<int>(1000 * streamed.longest_pause));
   }
 
   // The same ring in one process.
@@ -325,7 +271,7 @@ TEST_F(WorkersTest, AnAnswerOutlivesAKilledWorker) {
   WorkerProcess spare(join_, WorkerFlags({"--worker-name", "spare"}));
   ASSERT_TRUE(spare.WaitForOutput(" connected ", kLimit)) << spare.output();
   const Answer expected = Ask(listen_, 300);
-  const Streamed streamed = Stream(listen_, 300, [&] { two.Signal(SIGKILL); });
+  const StreamedAnswer streamed = Stream(listen_, 300, [&] { two.Signal(SIGKILL); });
   ExpectRecovered(streamed, expected);
   EXPECT_EQ(Info().awaited(), "");
   EXPECT_EQ(Ask(listen_, 300), expected);
@@ -350,7 +296,7 @@ TEST_F(WorkersTest, AnAnswerWaitsForAWorkerThatIsStartedAgain) {
   ASSERT_TRUE(coordinator->WaitUntilReady()) << coordinator->output() << first.output();
   const Answer expected = Ask(listen_, 300);
   std::unique_ptr<WorkerProcess> second;
-  const Streamed streamed = Stream(listen_, 300, [&] {
+  const StreamedAnswer streamed = Stream(listen_, 300, [&] {
     first.Signal(SIGKILL);
     ASSERT_TRUE(coordinator->WaitForOutput("a host for rank 1", kLimit)) << coordinator->output();
     EXPECT_THAT(Info().awaited(), HasSubstr("worker \"one\""));
@@ -368,10 +314,9 @@ TEST_F(WorkersTest, AnAnswerGoesOnWithoutAKilledWorkerThatNobodyReplaces) {
   ASSERT_TRUE(coordinator->WaitUntilReady())
       << coordinator->output() << one.output() << two.output();
   const Answer expected = Ask(listen_, 300);
-  const Streamed streamed = Stream(listen_, 300, [&] { two.Signal(SIGKILL); });
+  const StreamedAnswer streamed = Stream(listen_, 300, [&] { two.Signal(SIGKILL); });
   EXPECT_EQ(streamed.answer, expected);
   EXPECT_GE(streamed.recovered, 1);
-  RecordProperty("pause_ms", static_cast<int>(1000 * streamed.longest_pause));
   EXPECT_EQ(Info().state(), v1::SERVER_STATE_SERVING);
   EXPECT_THAT(Info().awaited(), HasSubstr("a host for rank 2"));
   const WorkerProcess three(join_, WorkerFlags({"--worker-name", "three"}));

@@ -40,7 +40,8 @@ TestIdentity Make(const std::string& host, long seconds, const TestIdentity* sig
   X509_NAME* name = X509_get_subject_name(certificate);
   X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,
                              reinterpret_cast<const unsigned char*>(host.c_str()), -1, -1, 0);
-  AddExtension(certificate, NID_subject_alt_name, "DNS:" + host);
+  const bool is_address = host.find_first_not_of("0123456789.") == std::string::npos;
+  AddExtension(certificate, NID_subject_alt_name, (is_address ? "IP:" : "DNS:") + host);
   if (authority) AddExtension(certificate, NID_basic_constraints, "critical,CA:TRUE");
   if (signer == nullptr) {
     X509_set_issuer_name(certificate, name);

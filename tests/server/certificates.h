@@ -11,7 +11,8 @@ struct TestIdentity {
   std::string key;
 };
 
-// A certificate for `host`, signed by itself, that ends in so many seconds.
+// A certificate for `host`, a name or an IPv4 address, signed by itself, that ends in so many
+// seconds.
 TestIdentity MakeIdentity(const std::string& host = "localhost", long seconds = 3600);
 
 // A certificate for `host` that `signer` has signed. `authority`: it may sign others.
