@@ -15,15 +15,15 @@
 #include "absl/strings/str_cat.h"
 #include "bench/model/batched_decode.h"
 #include "bench/model/bench_sink.h"
+#include "bench/model/empty_steps.h"
 #include "bench/model/engine_counts.h"
+#include "bench/model/engine_options.h"
 #include "bench/model/forced_answer.h"
 #include "bench/model/model_work.h"
 #include "bench/report/resident_memory.h"
 #include "bench/report/ring_mode.h"
 #include "bench/report/statistics.h"
 #include "engine/engine_seams.h"
-#include "engine/loading/model_files.h"
-#include "engine/text/text_file.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus::bench {
@@ -32,65 +32,6 @@ namespace {
 constexpr std::chrono::milliseconds kProgressInterval{200};
 // Tokens that are decoded between two reads of the memory.
 constexpr int32_t kPieceTokens = 8;
-
-absl::StatusOr<ModelConfig> ReadConfig(const ModelBenchOptions& options) {
-  if (options.random_config.empty()) {
-    ANNULUS_ASSIGN_OR_RETURN(ModelFiles files,
-                             OpenModelFiles(options.directory, GgufTensors::Codes::kKeep));
-    return std::move(files.config);
-  }
-  ANNULUS_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(options.random_config));
-  return ParseModelConfig(text, options.random_config);
-}
-
-int32_t LongestSequence(const ModelBenchOptions& options) {
-  int32_t longest = options.warm_up_tokens;
-  for (const int32_t tokens : options.prompt_tokens) longest = std::max(longest, tokens);
-  for (const int32_t depth : options.depths) longest = std::max(longest, depth);
-  return longest + options.generate + 1;
-}
-
-int32_t MostStreams(const ModelBenchOptions& options) {
-  return *std::max_element(options.streams.begin(), options.streams.end());
-}
-
-// Room for as many of the longest sequence as decode at once, over all ranks; pages that are not
-// touched cost no memory.
-size_t KvMemory(const ModelBenchOptions& options, int ranks, ModelConfig config) {
-  constexpr int kLayoutColumns = 32;   // page layouts may pad heads to this
-  constexpr double kHeadroom = 1.25;   // chunks in flight behind windows, page headers
-  constexpr double kLeast = 64 << 20;  // per rank
-  for (LayerConfig& layer : config.layers) {
-    for (int32_t* const dim : {&layer.attention.k_dim, &layer.attention.v_dim}) {
-      *dim = (*dim + kLayoutColumns - 1) / kLayoutColumns * kLayoutColumns;
-    }
-  }
-  const double bytes =
-      KvBytesPerToken(config, options.kv_dtype) * LongestSequence(options) * MostStreams(options);
-  return static_cast<size_t>(kHeadroom * bytes + kLeast * ranks);
-}
-
-EngineOptions MakeEngineOptions(const ModelBenchOptions& options, int ranks,
-                                const ModelConfig& config) {
-  EngineOptions engine;
-  engine.stall_budget = std::chrono::milliseconds(0);  // chunks as large as they were asked for
-  engine.speculation = Speculation::kOff;              // requests say so themselves
-  engine.model = options.random_config.empty() ? options.directory
-                                               : absl::StrCat("random:", options.random_config);
-  engine.ranks = ranks;
-  engine.threads = options.threads;
-  engine.kv_memory_bytes = KvMemory(options, ranks, config);
-  engine.kv_dtype = options.kv_dtype;
-  engine.weights_dtype = options.weights_dtype;
-  engine.activations = options.activations;
-  engine.chunk_tokens = options.chunk_tokens;
-  engine.tokens_per_rank = engine.page_tokens;  // every sequence is spread over all ranks
-  engine.max_running = MostStreams(options);
-  engine.ring_mode = options.ring_mode;
-  engine.attention = options.attention;
-  engine.kernels = options.kernels;
-  return engine;
-}
 
 // The runs of one row.
 struct Runs {
@@ -109,7 +50,20 @@ struct Answer {
   std::vector<int32_t> ids;
 };
 
-// What rows of further numbers of ranks are compared with.
+// Where the ranks of an engine are.
+struct Setting {
+  int ranks = 1;
+  int workers = 0;  // so many of them have a process each
+};
+
+std::vector<Setting> SettingsOf(const ModelBenchOptions& options) {
+  std::vector<Setting> settings;
+  for (const int32_t ranks : options.ranks) settings.push_back({ranks, 0});
+  for (const int32_t workers : options.workers) settings.push_back({workers + 1, workers});
+  return settings;
+}
+
+// What rows of further engines are compared with.
 struct FirstRanks {
   double seconds = 0;
   std::vector<int32_t> ids;
@@ -118,12 +72,13 @@ struct FirstRanks {
 class ModelBench {
  public:
   ModelBench(const ModelBenchOptions& options, BenchMachine& machine, BenchProgress& progress)
-      : options_(options), machine_(machine), progress_(progress) {}
+      : options_(options), machine_(machine), progress_(progress), settings_(SettingsOf(options)) {}
 
   absl::Status Run(const std::function<void(const Row&)>& report);
 
  private:
-  absl::Status Start(int ranks);
+  absl::Status Start(const Setting& setting);
+  absl::StatusOr<EngineSeams> SeamsOf(const Setting& setting);
   absl::Status RunRanks(const std::function<void(const Row&)>& report);
   void Plan();
   std::vector<int32_t> RandomPrompt(int32_t tokens);
@@ -139,6 +94,7 @@ class ModelBench {
   absl::Status TakePieces(const std::vector<int32_t>& prompt, MemoryMeter& memory, Runs& runs);
   Row Describe(const std::string& peak, const char* phase, int64_t tokens, int64_t depth,
                const Runs& runs, double flops);
+  void NameRanks(Row& row) const;
   void NameModel(Row& row) const;
   void Compare(const char* phase, int64_t tokens, int64_t depth, const Runs& runs, Row& row);
 
@@ -150,10 +106,13 @@ class ModelBench {
   const ModelBenchOptions& options_;
   BenchMachine& machine_;
   BenchProgress& progress_;
+  const std::vector<Setting> settings_;
   std::mt19937 random_;
   ModelConfig config_;
-  int ranks_ = 1;
-  std::vector<int32_t> forced_;  // what answers begin with: EngineSeams::force_answer
+  Setting setting_;                          // of the engine
+  std::unique_ptr<BenchWorkers> workers_;    // null: all its ranks are here
+  absl::StatusOr<double> empty_step_ = 0.0;  // EmptyStepSeconds, if options_.workers are given
+  std::vector<int32_t> forced_;              // what answers begin with: EngineSeams::force_answer
   std::unique_ptr<Engine> engine_;
   std::map<int32_t, std::vector<int32_t>> last_prompts_;  // that were read, by length
   std::map<std::string, FirstRanks> first_;               // by what a row is about
@@ -161,18 +120,34 @@ class ModelBench {
   double load_seconds_ = 0;
 };
 
-absl::Status ModelBench::Start(int ranks) {
-  ranks_ = ranks;
+// What the engine gets of the bench. Its ranks are timed before it has them.
+absl::StatusOr<EngineSeams> ModelBench::SeamsOf(const Setting& setting) {
+  EngineSeams seams;
+  seams.force_answer = [this](const RequestSpec&) { return forced_; };
+  if (options_.workers.empty()) return seams;
+  seams.wrap_ranks = [this](std::unique_ptr<RankPort> ranks) {
+    empty_step_ = EmptyStepSeconds(*ranks);
+    return ranks;
+  };
+  if (setting.workers == 0) return seams;
+  ANNULUS_ASSIGN_OR_RETURN(workers_, options_.start_workers(setting.workers));
+  seams.workers = workers_->engine_workers();
+  return seams;
+}
+
+absl::Status ModelBench::Start(const Setting& setting) {
+  setting_ = setting;
   random_.seed(1);  // the same prompts for any number of ranks
   last_prompts_.clear();
   engine_.reset();
+  workers_.reset();
   memory_.Resume();
   const auto start = std::chrono::steady_clock::now();
-  EngineSeams seams;
-  seams.force_answer = [this](const RequestSpec&) { return forced_; };
-  ANNULUS_ASSIGN_OR_RETURN(engine_,
-                           CreateEngineWith(seams, MakeEngineOptions(options_, ranks, config_),
-                                            machine_.backend(), machine_.kernels()));
+  ANNULUS_ASSIGN_OR_RETURN(const EngineSeams seams, SeamsOf(setting));
+  ANNULUS_ASSIGN_OR_RETURN(
+      engine_, CreateEngineWith(seams, EngineOptionsOf(options_, setting.ranks, config_),
+                                machine_.backend(), machine_.kernels()));
+  ANNULUS_RETURN_IF_ERROR(empty_step_.status());
   load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   ANNULUS_RETURN_IF_ERROR(
       Generate(RandomPrompt(options_.warm_up_tokens), 2, [](int64_t) { return 0; }).status());
@@ -186,7 +161,7 @@ void ModelBench::Plan() {
   // Forced answers are given to one stream.
   const std::vector<int32_t> streams_of_depth =
       options_.force_tokens.empty() ? options_.streams : std::vector<int32_t>{1};
-  for (size_t i = 0; i < options_.ranks.size(); ++i) {
+  for (size_t i = 0; i < settings_.size(); ++i) {
     for (const int32_t tokens : options_.prompt_tokens) {
       progress_.Plan({tokens * repeat, PrefillWork(tokens) * options_.repeat});
     }
@@ -315,7 +290,7 @@ absl::StatusOr<Row> ModelBench::Batched(int32_t depth, int32_t streams) {
                            BatchedDecode(
                                *engine_, machine_, config_, BatchedOf(depth, streams),
                                [this](int32_t tokens) { return RandomPrompt(tokens); }, progress_));
-  row.Int("ranks", ranks_).Int("threads", options_.threads);
+  NameRanks(row);
   NameModel(row);
   return row;
 }
@@ -360,7 +335,8 @@ absl::Status ModelBench::Forced(int32_t depth, const std::function<void(const Ro
     const double median = Median(seconds[static_cast<size_t>(speculation)]);
     Row row;
     row.Text("phase", guesses ? "decode, guessing" : "decode").Int("tokens", tokens);
-    row.Int("depth", depth).Int("ranks", ranks_).Int("threads", options_.threads);
+    row.Int("depth", depth);
+    NameRanks(row);
     row.Number("seconds", median, Row::Unit::kSeconds);
     row.Number("tokens_per_second", (tokens - 1) / median, Row::Unit::kPerSecond);
     if (guesses) {
@@ -400,7 +376,7 @@ absl::Status ModelBench::TakePieces(const std::vector<int32_t>& prompt, MemoryMe
   return absl::OkStatus();
 }
 
-// Beside the same row of the first number of ranks, which this one may be.
+// Beside the same row of the first engine, which this one may be.
 void ModelBench::Compare(const char* phase, int64_t tokens, int64_t depth, const Runs& runs,
                          Row& row) {
   const double seconds = Median(runs.seconds);
@@ -412,9 +388,18 @@ void ModelBench::Compare(const char* phase, int64_t tokens, int64_t depth, const
   for (size_t i = 0; i < runs.ids.size(); ++i) same += runs.ids[i] == first.ids[i] ? 1 : 0;
   row.Number("ratio_to_first", seconds / first.seconds);
   row.Number("same_tokens", same / static_cast<double>(runs.ids.size()), Row::Unit::kShare);
-  const double all = static_cast<double>(runs.seconds.size()) * ranks_;
+  const double all = static_cast<double>(runs.seconds.size()) * setting_.ranks;
   row.Number("exposed_seconds", (ExposedSeconds(*engine_) - runs.exposed_before) / all,
              Row::Unit::kSeconds);
+}
+
+void ModelBench::NameRanks(Row& row) const {
+  row.Int("ranks", setting_.ranks);
+  if (!options_.workers.empty()) {
+    row.Int("workers", setting_.workers);
+    row.Number("empty_step_seconds", *empty_step_, Row::Unit::kSeconds);
+  }
+  row.Int("threads", options_.threads);
 }
 
 // What ran, as JSON alone shows it.
@@ -432,7 +417,7 @@ Row ModelBench::Describe(const std::string& peak, const char* phase, int64_t tok
   const double seconds = Median(runs.seconds);
   Row row;
   row.Text("phase", phase).Int("tokens", tokens).Int("depth", depth);
-  row.Int("ranks", ranks_).Int("threads", options_.threads);
+  NameRanks(row);
   row.Number("seconds", seconds, Row::Unit::kSeconds);
   row.Number("tokens_per_second", static_cast<double>(tokens) / seconds, Row::Unit::kPerSecond);
   row.Text("peak", peak);
@@ -441,7 +426,7 @@ Row ModelBench::Describe(const std::string& peak, const char* phase, int64_t tok
     row.Number("vector_peak_fraction", Median(runs.vector_shares), Row::Unit::kShare);
   }
   if (!runs.idle.empty()) row.Number("idle", Median(runs.idle), Row::Unit::kShare);
-  if (options_.ranks.size() > 1) Compare(phase, tokens, depth, runs, row);
+  if (settings_.size() > 1) Compare(phase, tokens, depth, runs, row);
   row.Int("rss_bytes", memory_.peak(), Row::Unit::kBytes);
   row.Text("policy", runs.attention.policy);
   row.Number("density", runs.attention.density, Row::Unit::kShare);
@@ -480,11 +465,18 @@ absl::Status ModelBench::RunRanks(const std::function<void(const Row&)>& report)
 }
 
 absl::Status ModelBench::Run(const std::function<void(const Row&)>& report) {
-  ANNULUS_ASSIGN_OR_RETURN(config_, ReadConfig(options_));
+  ANNULUS_ASSIGN_OR_RETURN(config_, ReadModelConfig(options_));
   Plan();
-  for (const int32_t ranks : options_.ranks) {
-    ANNULUS_RETURN_IF_ERROR(Start(ranks));
-    ANNULUS_RETURN_IF_ERROR(RunRanks(report));
+  // A ring that has lost a worker goes on without it: those times would be of another setting.
+  const auto report_whole = [&](const Row& row) {
+    if (workers_ == nullptr || workers_->Check().ok()) report(row);
+  };
+  for (const Setting& setting : settings_) {
+    ANNULUS_RETURN_IF_ERROR(Start(setting));
+    const absl::Status ended = RunRanks(report_whole);
+    // The cause of what failed, if one is gone.
+    if (workers_ != nullptr) ANNULUS_RETURN_IF_ERROR(workers_->Check());
+    ANNULUS_RETURN_IF_ERROR(ended);
   }
   return absl::OkStatus();
 }

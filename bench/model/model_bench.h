@@ -3,12 +3,15 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "bench/model/bench_machine.h"
+#include "bench/model/bench_workers.h"
 #include "bench/report/progress.h"
 #include "bench/report/row.h"
 #include "engine/api.h"
@@ -33,8 +36,12 @@ struct ModelBenchOptions {
   // tokens also occur in the prompt, with a different token after them). Otherwise: a file of token
   // ids. If empty, the model chooses its answers.
   std::string force_tokens;
-  std::vector<int32_t> ranks = {1};    // a new engine for each; at least one
-  int threads = 1;                     // of all ranks together
+  std::vector<int32_t> ranks = {1};  // a new engine for each; at least one
+  // After those, a new engine for each, with one rank here and one in each of so many processes.
+  std::vector<int32_t> workers;
+  // Starts them. Not null if there are `workers`.
+  std::function<absl::StatusOr<std::unique_ptr<BenchWorkers>>(int processes)> start_workers;
+  int threads = 1;                     // of all ranks of a process together
   std::optional<DType> weights_dtype;  // if absent, as the checkpoint stores them
   Activations activations = Activations::kFloat;
   DType kv_dtype = DType::kBF16;
@@ -58,10 +65,12 @@ struct ModelBenchOptions {
 // - With `force_tokens`, each decode row becomes two: the same answer without and with guessing.
 //   Their runs alternate. The second has the ratio of their times, and how many tokens were guessed
 //   and were right. They are not compared with the machine.
-// - With several numbers of ranks, all read the same prompts. Prefill rows, and decode rows of one
-//   stream, are compared with those of the first number: the ratio of times, the share of equal
-//   tokens, and the seconds per run that a rank waited for a peer with nothing to attend (mean over
-//   the ranks).
+// - With several engines (`ranks`, `workers`), all read the same prompts. Prefill rows, and decode
+//   rows of one stream, are compared with those of the first: the ratio of times, the share of
+//   equal tokens, and the seconds per run that a rank waited for a peer with nothing to attend
+//   (mean over the ranks).
+// - With `workers`, rows also say how many there were, and EmptyStepSeconds. Memory is that of this
+//   process alone.
 absl::Status RunModelBench(const ModelBenchOptions& options, BenchMachine& machine,
                            BenchProgress& progress, const std::function<void(const Row&)>& report);
 

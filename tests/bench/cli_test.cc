@@ -215,6 +215,8 @@ TEST_F(BenchModel, RefusesWhatItCannotRun) {
            {"model", "--random", config_, "--shared-prompt"},
            {"model", "--random", config_, "--ring-mode", "pass-v"},
            {"model", "--random", config_, "--attention", "windows"},
+           {"model", "--random", config_, "--workers", "0"},
+           {"model", "--random", config_, "--workers", "64"},
            {"model", "--random", config_, "--peak", "fp64"}}) {
     const Output output = Bench(misuse);
     EXPECT_EQ(output.code, 2) << misuse.back();

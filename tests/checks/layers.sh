@@ -71,6 +71,7 @@ server/devices.cc  : server/ engine/api.h engine/api/ KERNELS kernels/planned_ba
 server/join.cc     : server/ engine/api.h engine/api/ engine/base/program_id.h engine/ring/wire/ucx_library.h engine/workers/worker_link.h KERNELS
 server/main.cc     : server/ annulus/ google/ engine/api.h engine/api/ engine/capacity.h KERNELS
 
+bench/workers/     : bench/ engine/ kernels/ server/cluster/ server/config/ server/log/
 bench/             : bench/ annulus/ client/ engine/ kernels/ grpc/ grpcpp/
 tests/             : tests/ annulus/ google/ grpc/ grpcpp/ bench/ client/ engine/ kernels/ server/
 '
