@@ -38,10 +38,10 @@ absl::Status StartRanks(EngineParts& parts, Backend& backend) {
   RankSetOptions ranks = RankSetOptionsOf(parts.options, parts.limits);
   ranks.clock = &parts.clock();
   ranks.through_bytes = parts.seams.through_bytes;
-  parts.exchange = AssumedExchange();
-  if (!parts.has_workers()) {
-    ANNULUS_ASSIGN_OR_RETURN(parts.exchange, FindExchange(parts.options, model, backend));
-  }
+  ANNULUS_ASSIGN_OR_RETURN(
+      parts.exchange, parts.has_workers() ? FindExchangeOfProcesses(
+                                                parts.options, parts.span().local, model, backend)
+                                          : FindExchange(parts.options, model, backend));
   parts.program_bytes = ProgramBytes(model, backend);
   size_t kv_bytes = parts.options.kv_memory_bytes;  // of all ranks, wherever they are
   if (kv_bytes == 0) {

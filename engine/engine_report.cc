@@ -92,6 +92,7 @@ EngineLoad LoadAt(const EngineParts& parts, const Moment& moment) {
   load.smallest_chunk_seconds = now.smallest_chunk_seconds;
   load.tiers = parts.stores->Load();
   load.exchange = parts.exchange.rates;
+  if (parts.has_workers()) parts.ranks->links().value_or(LinkRates()).PutInto(load.exchange);
   load.exchange_source = parts.exchange.source;
   load.ring_transport = parts.ranks->transport();
   load.ring = parts.ranks->workers();

@@ -91,10 +91,6 @@ absl::Status CheckWorkers(const EngineOptions& options, const EngineWorkers& wor
   return absl::OkStatus();
 }
 
-FoundExchange AssumedExchange() {
-  return {ExchangeRates(), "assumed: between processes nothing is measured yet"};
-}
-
 absl::StatusOr<std::unique_ptr<RankPort>> GatherRanks(const EngineSeams& seams,
                                                       const LoadedModel& model, Backend& backend,
                                                       const RankSetOptions& set, size_t kv_bytes,
@@ -106,6 +102,7 @@ absl::StatusOr<std::unique_ptr<RankPort>> GatherRanks(const EngineSeams& seams,
   options.open_carrier = CarriersOf(seams, seams.workers.wire_devices);
   options.replacement_timeout = seams.workers.replacement_timeout;
   options.on_loss = [&metrics](RingLoss loss) { CounterOf(loss, metrics).Increment(); };
+  options.time_links = set.engine.ring_mode == RingMode::kAuto;
   return RemoteRanks::Create(model.ranks, backend, *seams.workers.source, options);
 }
 

@@ -7,7 +7,6 @@
 #include "absl/status/statusor.h"
 #include "engine/api.h"
 #include "engine/engine_seams.h"
-#include "engine/exchange/find_exchange.h"
 #include "engine/loading/loaded_model.h"
 #include "engine/metrics/engine_metrics.h"
 #include "engine/runner/rank_port.h"
@@ -20,9 +19,6 @@ namespace annulus {
 
 // INVALID_ARGUMENT: an option that does not go together with ranks at workers.
 absl::Status CheckWorkers(const EngineOptions& options, const EngineWorkers& workers);
-
-// What ring modes are chosen by: nothing is measured between processes yet.
-FoundExchange AssumedExchange();
 
 // Waits for the workers: see RemoteRanks::Create. `set`: of the ranks here; `kv_bytes`: of all
 // ranks together; `metrics` counts what breaks the ring. `model`, `backend` and `metrics` must

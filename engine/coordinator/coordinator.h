@@ -137,6 +137,7 @@ class Coordinator {
   void ReleaseLeft();
 
   const CoordinatorOptions options_;
+  ModePolicy modes_ = options_.modes;  // with the links of the ring that formed last
   RankPort& ranks_;
   EngineMetrics& metrics_;
   const Clock& clock_;

@@ -247,15 +247,17 @@ std::optional<StepPlan> Coordinator::PlanSuspect(SequenceId id,
           state.running.begin(), state.running.end(),
           [id](const auto& other) { return other->suspended.has_value() && other->id != id; });
       if (waits) return std::nullopt;
-      return PlanStretch(state, ledger_.book(), limits, options_.modes, *choice.stretch);
+      return PlanStretch(state, ledger_.book(), limits, modes_, *choice.stretch);
     }
     turn = choice.turns.front();
   }
-  return PlanAlone(state, ledger_.book(), limits, options_.modes, turn);
+  return PlanAlone(state, ledger_.book(), limits, modes_, turn);
 }
 
 // Steps of suspects alternate with those of all others.
 StepPlan Coordinator::PlanNext() {
+  // They change when the ring forms anew.
+  if (const std::optional<LinkRates> links = ranks_.links()) links->PutInto(modes_.rates);
   const std::optional<SequenceId> suspect = recovery_.RunsAlone(clock_.Now());
   // Before the prompts' rows are chosen, because guesses take a part of the step's time.
   DraftAhead(ledger_, serving_);
@@ -281,9 +283,9 @@ StepPlan Coordinator::PlanOthers(std::span<const StreamRows> streams) {
   const PlanLimits& limits = options_.limits;
   const StepChoice choice = serving_.Next(state, ledger_.requests(), streams, waits, clock_.Now());
   if (choice.stretch.has_value()) {
-    return PlanStretch(state, ledger_.book(), limits, options_.modes, *choice.stretch);
+    return PlanStretch(state, ledger_.book(), limits, modes_, *choice.stretch);
   }
-  return PlanStep(state, ledger_.book(), limits, options_.modes, choice.turns);
+  return PlanStep(state, ledger_.book(), limits, modes_, choice.turns);
 }
 
 // After steps of these plans (null: none) have failed: sets back what ran, or ends all requests if

@@ -1,5 +1,6 @@
 #include "engine/exchange/find_exchange.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <utility>
@@ -28,15 +29,21 @@ ExchangeSetup ExchangeSetupOf(const EngineOptions& options, const RankModel& mod
           .transport = options.ring_transport};
 }
 
+FoundExchange FixedMode() { return {ExchangeRates(), "not needed: the mode is fixed"}; }
+
+// "12 ms", since `start`.
+std::string TimeSince(SteadyTime start) {
+  const double seconds = SecondsBetween(start, std::chrono::steady_clock::now());
+  return absl::StrCat(static_cast<int64_t>(std::ceil(seconds * 1000)), " ms");
+}
+
 }  // namespace
 
 absl::StatusOr<FoundExchange> FindExchange(const EngineOptions& options, const RankModel& model,
                                            Backend& backend) {
   const ExchangeRates unused;
   if (options.ranks == 1) return FoundExchange{unused, "not needed: there is only one rank"};
-  if (options.ring_mode != RingMode::kAuto) {
-    return FoundExchange{unused, "not needed: the mode is fixed"};
-  }
+  if (options.ring_mode != RingMode::kAuto) return FixedMode();
   const ExchangeSetup setup = ExchangeSetupOf(options, model, backend);
   if (!options.profile.empty()) {
     const absl::StatusOr<ExchangeRates> saved = LoadExchangeProfile(options.profile, setup);
@@ -45,14 +52,24 @@ absl::StatusOr<FoundExchange> FindExchange(const EngineOptions& options, const R
   }
   const SteadyTime start = std::chrono::steady_clock::now();
   ANNULUS_ASSIGN_OR_RETURN(const ExchangeRates rates, MeasureExchange(setup, *model.ops, backend));
-  const double seconds = SecondsBetween(start, std::chrono::steady_clock::now());
-  std::string source =
-      absl::StrCat("measured at start in ", static_cast<int64_t>(std::ceil(seconds * 1000)), " ms");
+  std::string source = absl::StrCat("measured at start in ", TimeSince(start));
   if (!options.profile.empty()) {
     ANNULUS_RETURN_IF_ERROR(SaveExchangeProfile(options.profile, setup, rates));
     absl::StrAppend(&source, ", saved in ", options.profile);
   }
   return FoundExchange{rates, std::move(source)};
+}
+
+absl::StatusOr<FoundExchange> FindExchangeOfProcesses(const EngineOptions& options, int local_ranks,
+                                                      const RankModel& model, Backend& backend) {
+  if (options.ring_mode != RingMode::kAuto) return FixedMode();
+  ExchangeSetup setup = ExchangeSetupOf(options, model, backend);
+  setup.ranks = 1;
+  setup.threads = std::max(1, options.threads / std::max(1, local_ranks));
+  const SteadyTime start = std::chrono::steady_clock::now();
+  ANNULUS_ASSIGN_OR_RETURN(const ExchangeRates rates, MeasureAttention(setup, *model.ops, backend));
+  return FoundExchange{rates, absl::StrCat("attention measured at start in ", TimeSince(start),
+                                           ", links whenever the ring forms")};
 }
 
 }  // namespace annulus

@@ -24,6 +24,12 @@ struct FoundExchange {
 absl::StatusOr<FoundExchange> FindExchange(const EngineOptions& options, const RankModel& model,
                                            Backend& backend);
 
+// The same for a ring of several processes, of which this one has `local_ranks` ranks: measures
+// attention, as if every rank had as many threads as those here. Links are measured by RemoteRanks
+// (RankPort::links). options.profile does not count.
+absl::StatusOr<FoundExchange> FindExchangeOfProcesses(const EngineOptions& options, int local_ranks,
+                                                      const RankModel& model, Backend& backend);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_ENGINE_EXCHANGE_FIND_EXCHANGE_H_

@@ -107,10 +107,7 @@ AttentionRate FitRate(const LayerTimes& times, const RingProbeOptions& options, 
   return rate;
 }
 
-}  // namespace
-
-absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const OpTable& ops,
-                                              Backend& backend) {
+RingProbeOptions ProbeOptionsOf(const ExchangeSetup& setup, const OpTable& ops) {
   const KvPageShape& page = setup.attention.page;
   const int64_t token_bytes = static_cast<int64_t>(ops.kv_page_bytes(page)) / page.page_tokens;
   RingProbeOptions options;
@@ -122,6 +119,31 @@ absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const 
   const auto fitting =
       static_cast<int32_t>(std::min<int64_t>(kMostTokens, kMostPageBytes / token_bytes));
   options.tokens = std::max(2 * StripeTokens(options.ranks, options.rows) + options.rows, fitting);
+  return options;
+}
+
+// Sets rates.attention, without query_seconds; returns the times of each.
+absl::StatusOr<std::vector<LayerTimes>> TimeAttention(RingProbe& probe,
+                                                      const RingProbeOptions& options,
+                                                      ExchangeRates& rates) {
+  rates.attention.clear();
+  std::vector<LayerTimes> layers;
+  for (int32_t rows = 1; rows <= options.rows; rows *= 4) {
+    ANNULUS_ASSIGN_OR_RETURN(const LayerTimes times, TimeLayers(probe, options, rows));
+    rates.attention.push_back(FitRate(times, options, rows, options.attention.pair_flops()));
+    layers.push_back(times);
+    // Further rows tell little more, and of large pages would take a start many seconds.
+    if (rows >= kEnoughRows && times.kv_stripe > kEnoughSeconds) break;
+  }
+  return layers;
+}
+
+}  // namespace
+
+absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const OpTable& ops,
+                                              Backend& backend) {
+  const KvPageShape& page = setup.attention.page;
+  const RingProbeOptions options = ProbeOptionsOf(setup, ops);
   ANNULUS_ASSIGN_OR_RETURN(const auto probe, RingProbe::Create(options, ops, backend));
   ExchangeRates rates;
   rates.link_bytes_per_second = 0;
@@ -141,19 +163,14 @@ absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const 
   const double pair_flops = setup.attention.pair_flops();
   const int32_t stripe = StripeTokens(setup.ranks, page.page_tokens);
   const double others = setup.ranks - 1;
-  rates.attention.clear();
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<LayerTimes> layers,
+                           TimeAttention(*probe, options, rates));
   std::vector<double> call_keys;
-  std::vector<LayerTimes> layers;
-  for (int32_t rows = 1; rows <= options.rows; rows *= 4) {
-    ANNULUS_ASSIGN_OR_RETURN(const LayerTimes times, TimeLayers(*probe, options, rows));
-    const AttentionRate& rate =
-        rates.attention.emplace_back(FitRate(times, options, rows, pair_flops));
-    layers.push_back(times);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const AttentionRate& rate = rates.attention[i];
     // The time of a stripe beyond its keys is that of the calls and messages of the other ranks.
-    const double calls = times.kv_stripe - times.first - others * rates.message_seconds;
-    call_keys.push_back((calls * rate.alone_flops / (pair_flops * rows) - stripe) / others);
-    // Further rows tell little more, and of large pages would take a start many seconds.
-    if (rows >= kEnoughRows && times.kv_stripe > kEnoughSeconds) break;
+    const double calls = layers[i].kv_stripe - layers[i].first - others * rates.message_seconds;
+    call_keys.push_back((calls * rate.alone_flops / (pair_flops * rate.rows) - stripe) / others);
   }
   std::sort(call_keys.begin(), call_keys.end());
   rates.call_keys = std::max(0.0, call_keys[call_keys.size() / 2]);
@@ -169,6 +186,15 @@ absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const 
     const double difference = foreseen(RingMode::kPassQ) - foreseen(RingMode::kPassKv);
     rate.query_seconds = (layers[i].q_stripe - layers[i].kv_stripe - difference) / others;
   }
+  return rates;
+}
+
+absl::StatusOr<ExchangeRates> MeasureAttention(const ExchangeSetup& setup, const OpTable& ops,
+                                               Backend& backend) {
+  const RingProbeOptions options = ProbeOptionsOf(setup, ops);
+  ANNULUS_ASSIGN_OR_RETURN(const auto probe, RingProbe::Create(options, ops, backend));
+  ExchangeRates rates;
+  ANNULUS_RETURN_IF_ERROR(TimeAttention(*probe, options, rates).status());
   return rates;
 }
 

@@ -29,6 +29,11 @@ struct ExchangeSetup {
 absl::StatusOr<ExchangeRates> MeasureExchange(const ExchangeSetup& setup, const OpTable& ops,
                                               Backend& backend);
 
+// Measures the rates of attention of a rank that has its threads for itself: setup.ranks is 1. What
+// is about messages keeps its default. Takes as long and as much memory.
+absl::StatusOr<ExchangeRates> MeasureAttention(const ExchangeSetup& setup, const OpTable& ops,
+                                               Backend& backend);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_ENGINE_EXCHANGE_MEASURE_EXCHANGE_H_

@@ -4,11 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/api/ring.h"
 #include "engine/api/workers.h"
 #include "engine/memory/buffer_pool.h"
 #include "engine/memory/kv_pool.h"
@@ -36,6 +38,17 @@ struct RankStatistics {
 
 // Limit of a process's cache of block lists.
 inline constexpr size_t kPatternBytes = size_t{64} << 20;
+
+// Measured links between processes.
+struct LinkRates {
+  double message_seconds = 0;  // see ExchangeRates, here and below
+  double bytes_per_second = 0;
+
+  void PutInto(ExchangeRates& rates) const {
+    rates.message_seconds = message_seconds;
+    rates.link_bytes_per_second = bytes_per_second;
+  }
+};
 
 enum class RanksState : uint8_t {
   kUp,
@@ -104,6 +117,9 @@ class RankPort {
   virtual std::string transport() const = 0;
   // The workers that host ranks, without exposed_seconds; by default all ranks are here.
   virtual RingLoad workers() const { return {}; }
+  // What links between processes were measured to do when the ring last formed; nothing if they
+  // were not: all ranks are here, or only one is hosted.
+  virtual std::optional<LinkRates> links() const { return std::nullopt; }
   // How many pages of one layer a plan may let a rank receive from its peers in one ring step: see
   // ModePolicy.
   virtual int64_t visiting_pages() const = 0;

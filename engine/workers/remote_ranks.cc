@@ -78,7 +78,10 @@ absl::StatusOr<std::unique_ptr<RemoteRanks>> RemoteRanks::Create(
     return opened;
   }
   ranks->crew_->BeginAborts();
+  const absl::Status timed = ranks->TimeLinks();
+  ranks->CountIfOfWire(timed);
   ranks->mender_ = std::thread([ring = ranks.get()] { ring->Mend(); });
+  if (!timed.ok()) ranks->BeginMending(timed);  // as after any loss of a ring that was founded
   return ranks;
 }
 
@@ -98,7 +101,7 @@ RemoteRanks::~RemoteRanks() {
 // Forms the ring, and has all ranks take their memory.
 absl::Status RemoteRanks::Open(Backend& backend) {
   if (options_.set.span.local == 0) {
-    ANNULUS_RETURN_IF_ERROR(crew_->Form(1, {}).status());
+    ANNULUS_RETURN_IF_ERROR(Form(1, {}).status());
   } else {
     RankSetOptions set = options_.set;
     set.ring = WiderRing{[this] { return OpenWires(); }, kWireRingNeeds};
@@ -148,9 +151,20 @@ absl::StatusOr<std::unique_ptr<RingGroup>> RemoteRanks::OpenWires() {
   std::iota(setup.local.begin(), setup.local.end(), 0);
   setup.open = options_.open_carrier;
   setup.exchange = [this](uint64_t epoch, std::vector<std::string> own) {
-    return crew_->Form(epoch, std::move(own));
+    return Form(epoch, std::move(own));
   };
-  return WireRing::Create(std::move(setup), *options_.set.clock);
+  const std::vector<int> local = setup.local;
+  ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<WireRing> ring,
+                           WireRing::Create(std::move(setup), *options_.set.clock));
+  probe_ = std::make_unique<LinkProbe>(*ring, local);
+  return ring;
+}
+
+absl::StatusOr<std::vector<std::string>> RemoteRanks::Form(uint64_t epoch,
+                                                           std::vector<std::string> own) {
+  ANNULUS_ASSIGN_OR_RETURN(std::vector<std::string> addresses, crew_->Form(epoch, std::move(own)));
+  hosted_ = RanksWithAddresses(addresses);
+  return addresses;
 }
 
 absl::Status RemoteRanks::Start(std::shared_ptr<const StepPlan> plan) {
@@ -182,10 +196,8 @@ absl::StatusOr<std::vector<RankResult>> RemoteRanks::Results() {
   if (absl::IsUnavailable(failure)) {
     if (absl::Status lost = crew_->AwaitLoss(); !lost.ok()) failure = std::move(lost);
   }
-  if (MayBeOfWire(failure)) {
-    failure = BetweenRanks(std::move(failure));
-    if (options_.on_loss != nullptr) options_.on_loss(RingLoss::kWire);
-  }
+  CountIfOfWire(failure);
+  if (MayBeOfWire(failure)) failure = BetweenRanks(std::move(failure));
   BeginMending(failure);
   return failure;
 }
@@ -194,6 +206,10 @@ absl::StatusOr<std::vector<RankResult>> RemoteRanks::Results() {
 bool RemoteRanks::MayBeOfWire(const absl::Status& failure) const {
   return crew_->lost().ok() && (absl::IsUnavailable(failure) || absl::IsDataLoss(failure) ||
                                 absl::IsDeadlineExceeded(failure));
+}
+
+void RemoteRanks::CountIfOfWire(const absl::Status& failure) const {
+  if (options_.on_loss != nullptr && MayBeOfWire(failure)) options_.on_loss(RingLoss::kWire);
 }
 
 absl::StatusOr<std::vector<RankResult>> RemoteRanks::TakeResults(const StepPlan& plan) {
@@ -281,11 +297,15 @@ void RemoteRanks::Mend() {
     changed_.wait(lock, [this] { return mending_ || stop_; });
     if (stop_) return;
     lock.unlock();
-    const absl::Status formed = FormAnew();
-    const bool silent = local_ != nullptr && local_->state() == RanksState::kLost;
+    absl::Status formed = FormAnew();
     if (formed.ok()) {
       crew_->BeginAborts();
-    } else if (!silent) {
+      formed = TimeLinks();
+      CountIfOfWire(formed);
+    }
+    const bool silent = local_ != nullptr && local_->state() == RanksState::kLost;
+    if (!formed.ok()) crew_->EndAborts();
+    if (!formed.ok() && !silent) {
       crew_->Abort(formed);
       // A loss has its own cause of delay: nobody is there until somebody dials.
       if (crew_->lost().ok()) crew_->Pause(kRestBetweenAttempts);
@@ -301,9 +321,56 @@ absl::Status RemoteRanks::FormAnew() {
   if (local_ != nullptr) {
     ANNULUS_RETURN_IF_ERROR(local_->Reset());
   } else {
-    ANNULUS_RETURN_IF_ERROR(crew_->Form(crew_->epoch() + 1, {}).status());
+    ANNULUS_RETURN_IF_ERROR(Form(crew_->epoch() + 1, {}).status());
   }
   return AwaitFacts();
+}
+
+// ---- links
+
+// Messages grow until a pass takes long compared with the delay of a thread that wakes late.
+absl::Status RemoteRanks::TimeLinks() {
+  constexpr double kEnoughSeconds = 10e-3;
+  constexpr size_t kSmallBytes = 64;
+  constexpr size_t kFirstBytes = size_t{64} << 10;
+  constexpr size_t kGrowth = 8;
+  std::optional<LinkRates> links;
+  if (options_.time_links && hosted_.size() > 1) {
+    const double messages = static_cast<double>(hosted_.size()) - 1;  // of a pass
+    ANNULUS_ASSIGN_OR_RETURN(const double small, TimePass(kSmallBytes));
+    size_t bytes = kFirstBytes;
+    ANNULUS_ASSIGN_OR_RETURN(double large, TimePass(bytes));
+    while (large < kEnoughSeconds && bytes * kGrowth <= LinkProbe::kMostBytes) {
+      bytes *= kGrowth;
+      ANNULUS_ASSIGN_OR_RETURN(large, TimePass(bytes));
+    }
+    // A large message takes no less than a small one, but for noise; no clock is finer than 1 ns.
+    const double moving = std::max({large - small, large / 4, 1e-9});
+    links = LinkRates{small / messages, messages * static_cast<double>(bytes) / moving};
+  }
+  std::lock_guard lock(mutex_);
+  links_ = links;
+  return absl::OkStatus();
+}
+
+// Of the slowest rank of the ring.
+absl::StatusOr<double> RemoteRanks::TimePass(size_t bytes) {
+  const SteadyTime deadline = options_.set.clock->Now() + options_.set.engine.exchange_timeout;
+  crew_->BeginProbe(bytes);
+  absl::StatusOr<double> here = 0.0;
+  if (probe_ != nullptr) here = probe_->Time(hosted_, bytes, deadline);
+  if (!here.ok()) {
+    // If ranks elsewhere failed, those here were aborted.
+    const absl::Status broken = crew_->broken();
+    return broken.ok() ? here.status() : broken;
+  }
+  ANNULUS_ASSIGN_OR_RETURN(const double there, crew_->AwaitProbe());
+  return std::max(*here, there);
+}
+
+std::optional<LinkRates> RemoteRanks::links() const {
+  std::lock_guard lock(mutex_);
+  return links_;
 }
 
 SteadyTime RemoteRanks::last_progress() const { return crew_->last_progress(); }

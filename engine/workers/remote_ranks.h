@@ -8,12 +8,14 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/ring/wire/carrier.h"
+#include "engine/ring/wire/link_probe.h"
 #include "engine/runner/rank_port.h"
 #include "engine/runner/rank_set.h"
 #include "engine/workers/ring_agreement.h"
@@ -41,6 +43,8 @@ struct RemoteRanksOptions {
   std::chrono::milliseconds replacement_timeout{};
   // Told of all that breaks the ring, on any thread. Must not block. Null: nobody is.
   std::function<void(RingLoss)> on_loss = nullptr;
+  // Whether links are timed whenever the ring has formed, before its first step: see links().
+  bool time_links = false;
 };
 
 // The ranks of a ring of which some are in other processes, which host them for this one: workers.
@@ -93,6 +97,7 @@ class RemoteRanks final : public RankPort {
   RankStatistics Statistics(int rank) const override;
   std::string transport() const override;
   RingLoad workers() const override { return crew_->Load(); }
+  std::optional<LinkRates> links() const override;
   int64_t visiting_pages() const override { return visiting_pages_; }
   int64_t PagesSummarised(const SummaryKinds& kinds) const override;
   PatternCache& patterns() override;
@@ -109,8 +114,12 @@ class RemoteRanks final : public RankPort {
   RemoteRanks(const RankModel& model, WorkerSource& source, const RemoteRanksOptions& options);
   absl::Status Open(Backend& backend);
   absl::StatusOr<std::unique_ptr<RingGroup>> OpenWires();
+  absl::StatusOr<std::vector<std::string>> Form(uint64_t epoch, std::vector<std::string> own);
+  absl::Status TimeLinks();
+  absl::StatusOr<double> TimePass(size_t bytes);
   absl::Status AwaitFacts();
   bool MayBeOfWire(const absl::Status& failure) const;
+  void CountIfOfWire(const absl::Status& failure) const;
   absl::StatusOr<std::vector<RankResult>> TakeResults(const StepPlan& plan);
   void BeginMending(const absl::Status& why);
   bool is_mending() const;
@@ -125,6 +134,8 @@ class RemoteRanks final : public RankPort {
   std::vector<RankFacts> facts_;
   int64_t visiting_pages_ = 0;
   PatternCache patterns_{kPatternBytes};  // if no rank is here
+  std::vector<int> hosted_;               // the ranks of the epoch
+  std::unique_ptr<LinkProbe> probe_;      // outlives local_, which has the ring; null as that
   std::unique_ptr<RankSet> local_;        // null: no rank is here
   std::array<Step, 2> steps_;             // the older one first
   int started_ = 0;                       // how many of steps_ there are
@@ -137,6 +148,7 @@ class RemoteRanks final : public RankPort {
   bool mending_ = false;    // the ring and local_ belong to the thread that mends
   absl::Status broke_;      // why it mends
   absl::Status abandoned_;  // why no later step can run; else OK
+  std::optional<LinkRates> links_;
   bool stop_ = false;
   std::thread mender_;
 };

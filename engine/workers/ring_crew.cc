@@ -67,6 +67,8 @@ absl::Status RingCrew::Take(Member& member, wire::FromWorker& message) {
       return TakeWires(member, message.wire_ready());
     case wire::FromWorker::kResult:
       return TakeResult(member, *message.mutable_result());
+    case wire::FromWorker::kProbed:
+      return TakeProbed(member, message.probed());
     default:
       return TakeBeat(member, message.beat());
   }

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -83,6 +84,12 @@ class RingCrew final : private WorkerSourceSink {
   // Waits for the results of the oldest step that has none yet, encoded, from first_rank on. Fails
   // if the epoch is broken.
   absl::StatusOr<std::vector<std::optional<std::string>>> AwaitResults();
+  // Between steps: has all ranks at workers that are in the epoch time messages of `bytes` bytes.
+  // Those here must do so at once: see LinkProbe.
+  void BeginProbe(size_t bytes);
+  // Waits for all of them, and returns the most seconds that any worker's took. Fails if the epoch
+  // is broken; the failure of a probe breaks it.
+  absl::StatusOr<double> AwaitProbe();
   // Waits until a worker is lost, at most for as long as one may be silent. Returns lost().
   absl::Status AwaitLoss();
   // The worker that hosts `rank` has sent what cannot be used: it is lost. Returns why.
@@ -149,6 +156,7 @@ class RingCrew final : private WorkerSourceSink {
     std::vector<RankFacts> facts;
     std::vector<std::string> addresses;
     std::deque<std::vector<std::string>> results;  // of the epoch
+    std::optional<double> probed;                  // seconds of the probe that began last
     std::vector<RankStatistics> statistics;
     const std::unique_ptr<WorkerLink> link;  // the last: it calls until it is destroyed
   };
@@ -164,6 +172,7 @@ class RingCrew final : private WorkerSourceSink {
   absl::Status TakeReady(Member& member, const wire::Ready& ready);
   absl::Status TakeWires(Member& member, const wire::WireReady& wires);
   absl::Status TakeResult(Member& member, wire::StepResult& result);
+  absl::Status TakeProbed(Member& member, const wire::Probed& probed);
   absl::Status TakeBeat(Member& member, const wire::Beat& beat);
   absl::Status NameTaken(const Member& member, const absl::Status& why) const;
   void Lose(Member& member, RingLoss cause, const absl::Status& why);

@@ -16,6 +16,7 @@
 #include "engine/base/try_to.h"
 #include "engine/codec/status_message.h"
 #include "engine/codec/step_codec.h"
+#include "engine/ring/wire/link_probe.h"
 #include "engine/ring/wire/wire_ring.h"
 #include "engine/workers/control_messages.h"
 #include "kernels/base/guarded.h"
@@ -59,6 +60,7 @@ class WorkerRanks final : private WorkerLinkSink {
   bool AwaitWork();
   absl::Status Handle(const wire::ToWorker& message);
   absl::Status StartStep(const wire::Run& run);
+  absl::Status TimeLinks(const wire::Probe& probe);
   absl::Status SayResults();
   void SayFailed(uint64_t step, const absl::Status& why);
   absl::Status BeginAnew();
@@ -86,11 +88,13 @@ class WorkerRanks final : private WorkerLinkSink {
   // Used by the serving thread alone.
   CodecLimits limits_;
   std::chrono::milliseconds exchange_timeout_{0};
-  int first_rank_ = 0;            // of those hosted; set before there are beats
-  uint64_t begun_ = 0;            // steps of the epoch
-  std::deque<uint64_t> running_;  // of these, those whose results were not said
-  int taken_ = 0;                 // steps of the epoch whose results were taken
-  bool failed_ = false;           // one has, and the epoch was not aborted yet
+  int first_rank_ = 0;                // of those hosted; set before there are beats
+  uint64_t begun_ = 0;                // steps of the epoch
+  std::deque<uint64_t> running_;      // of these, those whose results were not said
+  int taken_ = 0;                     // steps of the epoch whose results were taken
+  bool failed_ = false;               // one has, and the epoch was not aborted yet
+  std::vector<int> hosted_;           // the ranks of the epoch
+  std::unique_ptr<LinkProbe> probe_;  // outlives set_, which has the ring
 
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
@@ -295,7 +299,11 @@ absl::StatusOr<std::unique_ptr<RingGroup>> WorkerRanks::OpenWires(const RankSpan
     return Form(epoch, std::move(own), size);
   };
   setup.first_epoch = first_epoch;
-  return WireRing::Create(std::move(setup), clock_);
+  const std::vector<int> local = setup.local;
+  ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<WireRing> ring,
+                           WireRing::Create(std::move(setup), clock_));
+  probe_ = std::make_unique<LinkProbe>(*ring, local);
+  return ring;
 }
 
 absl::StatusOr<std::vector<std::string>> WorkerRanks::Form(uint64_t epoch,
@@ -315,9 +323,11 @@ absl::StatusOr<std::vector<std::string>> WorkerRanks::Form(uint64_t epoch,
     return Unexpected("another message than the Form of this ring");
   }
   Show([epoch](WorkerStatus& status) { status.epoch = epoch; });
+  std::vector<std::string> addresses(form.addresses().begin(), form.addresses().end());
+  hosted_ = RanksWithAddresses(addresses);
   std::lock_guard lock(mutex_);
   epoch_ = epoch;
-  return std::vector<std::string>(form.addresses().begin(), form.addresses().end());
+  return addresses;
 }
 
 absl::Status WorkerRanks::RunSteps() {
@@ -353,6 +363,9 @@ bool WorkerRanks::AwaitWork() {
 absl::Status WorkerRanks::Handle(const wire::ToWorker& message) {
   if (message.has_run() && message.run().epoch() == epoch_) return StartStep(message.run());
   if (message.has_abort() && message.abort().epoch() == epoch_) return BeginAnew();
+  if (message.has_probe() && message.probe().epoch() == epoch_ && running_.empty()) {
+    return TimeLinks(message.probe());
+  }
   return Unexpected("a message that is not due in this epoch");
 }
 
@@ -366,6 +379,25 @@ absl::Status WorkerRanks::StartStep(const wire::Run& run) {
   }
   running_.push_back(begun_);
   return set_->Start(std::make_shared<const StepPlan>(*std::move(plan)));
+}
+
+// A probe that fails ends the epoch, as a step does.
+absl::Status WorkerRanks::TimeLinks(const wire::Probe& probe) {
+  if (failed_) return absl::OkStatus();  // its epoch ends
+  if (hosted_.size() < 2) return Unexpected("a probe of a ring of one");
+  const absl::StatusOr<double> seconds =
+      probe_->Time(hosted_, probe.bytes(), clock_.Now() + exchange_timeout_);
+  wire::FromWorker message;
+  wire::Probed& said = *message.mutable_probed();
+  said.set_epoch(epoch_);
+  if (seconds.ok()) {
+    said.set_seconds(*seconds);
+  } else {
+    *said.mutable_status() = codec::ToMessage(seconds.status());
+    failed_ = true;
+  }
+  Say(message);
+  return absl::OkStatus();
 }
 
 // Waits for the step, if it has not ended.

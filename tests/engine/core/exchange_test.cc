@@ -63,6 +63,28 @@ TEST(MeasureExchange, TakesLittleTimeWithEveryTable) {
   }
 }
 
+TEST(MeasureAttention, IsThatOfARankAlone) {
+  const auto backend = CreateCpuBackend().value();
+  KernelRegistry registry;
+  RegisterCpuKernels(registry);
+  ExchangeSetup setup = SmallSetup();
+  setup.ranks = 1;
+  for (const OpTable* ops : registry.Available("cpu")) {
+    SCOPED_TRACE(ops->name);
+    const auto rates = MeasureAttention(setup, *ops, *backend);
+    ASSERT_TRUE(rates.ok()) << rates.status();
+    std::vector<int> rows;
+    for (const AttentionRate& rate : rates->attention) {
+      rows.push_back(rate.rows);
+      EXPECT_GT(rate.flops, 1e5);
+      EXPECT_EQ(rate.alone_flops, rate.flops);
+      EXPECT_EQ(rate.query_seconds, 0);
+    }
+    EXPECT_EQ(rows, std::vector<int>({1, 4, 16}));  // up to a page
+    EXPECT_EQ(rates->message_seconds, ExchangeRates().message_seconds);
+  }
+}
+
 // With large pages a daemon took seconds more to start, for rates that fewer rows had told.
 TEST(MeasureExchange, StopsAtRowsThatKeepARankBusy) {
   const auto backend = CreateCpuBackend().value();
