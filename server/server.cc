@@ -258,8 +258,8 @@ std::vector<MetricFamily> ServerImpl::CollectMetrics() const {
   append(SpanMetrics(spans_));
   const auto engine = lifecycle_.engine();
   if (!config_.workers_listen.empty()) {
-    append(RingMetrics(engine.ok() ? (*engine)->Load().ring : RingLoad(),
-                       !lifecycle_.awaited().empty()));
+    append(
+        RingMetrics(engine.ok() ? (*engine)->Load() : EngineLoad(), !lifecycle_.awaited().empty()));
   }
   if (!engine.ok()) return families;
   EngineReport report = (*engine)->Report();

@@ -169,6 +169,7 @@ step 'every alert, caused' env PATH="$PATH:$build/tools/usr/bin" python3 "$root/
 step 'tools for Kubernetes' bash "$root/tests/deploy/fetch_kubernetes_tools.sh" "$build/kubernetes-tools"
 step 'Kubernetes: kustomize and the chart' python3 "$root/tests/deploy/kubernetes_test.py" "$build" "$build/kubernetes-tools"
 step 'a ring by Slurm' bash "$root/tests/deploy/slurm_test.sh" "$build"
+step 'a ring of four network namespaces' python3 "$root/tests/deploy/namespaces_test.py" "$build"
 step 'client library, installed' bash "$root/tests/deploy/client_library_test.sh" "$build"
 step 'ten commands of deploy/README.md' bash "$root/tests/deploy/walk_test.sh" "$build"
 step 'container, built and run' bash "$root/tests/deploy/container_test.sh" "$build"

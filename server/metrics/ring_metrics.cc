@@ -27,7 +27,8 @@ MetricFamily Epoch(uint64_t epoch) {
 
 }  // namespace
 
-std::vector<MetricFamily> RingMetrics(const RingLoad& ring, bool waits) {
+std::vector<MetricFamily> RingMetrics(const EngineLoad& load, bool waits) {
+  const RingLoad& ring = load.ring;
   int lost = 0;
   MetricFamily up = {"annulus_worker_up",
                      "1 while the worker hosts its ranks, 0 once it is lost.",
@@ -60,7 +61,17 @@ std::vector<MetricFamily> RingMetrics(const RingLoad& ring, bool waits) {
       "1 while the server waits for workers to host ranks, and cannot serve.",
       Type::kGauge,
       {Sample({}, waits ? 1 : 0)}};
-  return {Epoch(ring.epoch), workers, incomplete, up, silence, exposed};
+  const MetricFamily rate = {
+      "annulus_link_bytes_per_second",
+      "What a rank can send to others, as measured when the ring between processes last formed; 0: "
+      "it was not.",
+      Type::kGauge,
+      {Sample({}, ring.epoch > 0 ? load.exchange.link_bytes_per_second : 0)}};
+  const MetricFamily latency = {"annulus_link_message_seconds",
+                                "How long a small message between ranks takes, measured likewise.",
+                                Type::kGauge,
+                                {Sample({}, ring.epoch > 0 ? load.exchange.message_seconds : 0)}};
+  return {Epoch(ring.epoch), workers, incomplete, up, silence, exposed, rate, latency};
 }
 
 std::vector<MetricFamily> WorkerMetrics(const WorkerStatus& worker) {

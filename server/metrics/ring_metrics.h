@@ -7,8 +7,9 @@
 
 namespace annulus::server {
 
-// Of a coordinator: its workers. `waits`: the ring misses ranks, so the server cannot serve yet.
-std::vector<MetricFamily> RingMetrics(const RingLoad& ring, bool waits);
+// Of a coordinator: its workers, and the links between them. `waits`: the ring misses ranks, so the
+// server cannot serve yet.
+std::vector<MetricFamily> RingMetrics(const EngineLoad& load, bool waits);
 
 // Of a worker's process: what it does.
 std::vector<MetricFamily> WorkerMetrics(const WorkerStatus& worker);

@@ -197,6 +197,8 @@ TEST_F(WorkersTest, CoordinatorAndWorkersTellOfTheRing) {
   EXPECT_EQ(samples["annulus_worker_up{worker=\"two\"}"], 1);
   EXPECT_GT(samples["annulus_worker_exposed_seconds_total{worker=\"one\"}"], 0);
   EXPECT_TRUE(samples.contains("annulus_worker_silence_seconds{worker=\"one\"}"));
+  EXPECT_GT(samples["annulus_link_bytes_per_second"], 0);
+  EXPECT_GT(samples["annulus_link_message_seconds"], 0);
   EXPECT_EQ(HttpGet(worker, "/readyz"), "serving\n");
   EXPECT_TRUE(Eventually([&] {
     auto now = ScrapeSamples(worker);
