@@ -18,6 +18,7 @@
 #include "kernels/ops/experts.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/sampling.h"
+#include "kernels/ops/streams.h"
 
 namespace annulus {
 
@@ -75,6 +76,11 @@ struct OpTable {
   absl::Status (*add_choices)(Stream&, const AddChoicesParams&) = nullptr;
   absl::Status (*gather_rows)(Stream&, const GatherRowsParams&) = nullptr;
   absl::Status (*scatter_add)(Stream&, const ScatterAddParams&) = nullptr;
+  // Null, all four, if the implementation lacks them; models that need them are then refused.
+  absl::Status (*predict_streams)(Stream&, const PredictStreamsParams&) = nullptr;
+  absl::Status (*correct_streams)(Stream&, const CorrectStreamsParams&) = nullptr;
+  absl::Status (*match_magnitude)(Stream&, const MatchMagnitudeParams&) = nullptr;
+  absl::Status (*cut_off)(Stream&, const CutOffParams&) = nullptr;
   // Null if the implementation lacks it; the host then samples.
   absl::Status (*sample)(Stream&, const SampleParams&) = nullptr;
 };

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/gguf/gguf_families.h"
+#include "engine/gguf/gguf_gemma3n.h"
 #include "engine/gguf/gguf_gemma4.h"
 #include "engine/gguf/gguf_numbers.h"
 #include "engine/model/families.h"
@@ -46,6 +47,8 @@ class ConfigWriter {
   }
   // Of this family WriteGemma4Config writes what differs between layers.
   bool IsGemma4() const { return family_.names == Names::kGemma4; }
+  // Of this one WriteGemma3nConfig.
+  bool IsGemma3n() const { return family_.names == Names::kGemma3n; }
   bool Has(absl::string_view tensor) const { return file_.FindTensor(tensor) != nullptr; }
   // Numbers that are the same in all layers; models whose layers differ store arrays.
   absl::Status CopySame(const char* to, absl::string_view from);
@@ -92,8 +95,10 @@ absl::Status ConfigWriter::WriteSizes() {
   ANNULUS_RETURN_IF_ERROR(Copy("hidden_size", "embedding_length"));
   ANNULUS_RETURN_IF_ERROR(Copy("num_hidden_layers", "block_count"));
   ANNULUS_RETURN_IF_ERROR(CopySame("num_attention_heads", "attention.head_count"));
-  if (!IsGemma4()) {
+  if (!IsGemma4() && !IsGemma3n()) {
     ANNULUS_RETURN_IF_ERROR(CopySame("intermediate_size", "feed_forward_length"));
+  }
+  if (!IsGemma4()) {
     ANNULUS_RETURN_IF_ERROR(CopySame("num_key_value_heads", "attention.head_count_kv"));
   }
   ANNULUS_RETURN_IF_ERROR(Copy("head_dim", "attention.key_length"));
@@ -238,7 +243,8 @@ absl::Status ConfigWriter::WriteRope() {
 }
 
 absl::Status ConfigWriter::WriteGemma() {
-  if (IsGemma4()) return Copy("final_logit_softcapping", "final_logit_softcapping");
+  if (IsGemma3n()) config_["final_logit_softcapping"] = nullptr;  // without the key there is none
+  if (IsGemma4() || IsGemma3n()) return Copy("final_logit_softcapping", "final_logit_softcapping");
   if (family_.names != Names::kGemma) return absl::OkStatus();
   const json layers = Value("block_count");
   const bool by_hidden = layers == (family_.name == "gemma2" ? kGemma2Layers27B : kGemma3Layers27B);
@@ -315,6 +321,7 @@ absl::Status ConfigWriter::WriteWindow() {
 
 absl::Status ConfigWriter::WriteExperts() {
   if (IsGemma4()) return WriteGemma4Config(file_, config_);
+  if (IsGemma3n()) return WriteGemma3nConfig(file_, config_);
   if (family_.experts == Experts::kNone) return absl::OkStatus();
   if (family_.experts == Experts::kOlmoe) {
     ANNULUS_RETURN_IF_ERROR(Copy("num_experts", "expert_count"));

@@ -17,7 +17,7 @@ using nlohmann::json;
 using Experts = GgufFamily::Experts;
 using Names = GgufFamily::Names;
 
-constexpr std::array<GgufFamily, 29> kFamilies = {{
+constexpr std::array<GgufFamily, 30> kFamilies = {{
     {.name = "llama", .architecture = "LlamaForCausalLM", .interleaved_rope = true},
     {.name = "qwen2", .architecture = "Qwen2ForCausalLM"},
     {.name = "qwen2vl", .architecture = "Qwen2ForCausalLM"},
@@ -30,6 +30,7 @@ constexpr std::array<GgufFamily, 29> kFamilies = {{
     {.name = "gemma", .architecture = "GemmaForCausalLM", .gemma = true},
     {.name = "gemma2", .architecture = "Gemma2ForCausalLM", .names = Names::kGemma, .gemma = true},
     {.name = "gemma3", .architecture = "Gemma3ForCausalLM", .names = Names::kGemma, .gemma = true},
+    {.name = "gemma3n", .architecture = "Gemma3nForCausalLM", .names = Names::kGemma3n},
     {.name = "gemma4",
      .architecture = "Gemma4ForCausalLM",
      .experts = Experts::kGemma4,

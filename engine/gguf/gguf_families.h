@@ -25,7 +25,7 @@ struct GgufFamily {
     kGemma4
   };
   // The names of tensors that differ from those of most architectures.
-  enum class Names { kUsual, kGemma, kGemma4, kGlm4, kHunyuan, kStableLm, kStarcoder2 };
+  enum class Names { kUsual, kGemma, kGemma3n, kGemma4, kGlm4, kHunyuan, kStableLm, kStarcoder2 };
 
   absl::string_view name;          // general.architecture
   absl::string_view architecture;  // of config.json

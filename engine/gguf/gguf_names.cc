@@ -39,6 +39,20 @@ constexpr NamePair kGemma4Names[] = {
     {"post_norm", "post_per_layer_input_norm"},
     {"layer_output_scale", "layer_scalar"},
 };
+constexpr NamePair kGemma3nNames[] = {
+    {"ffn_norm", "pre_feedforward_layernorm"},
+    {"inp_gate", "per_layer_input_gate"},
+    {"proj", "per_layer_projection"},
+    {"post_norm", "post_per_layer_input_norm"},
+    {"altup_router", "altup.modality_router"},
+    {"altup_router_norm", "altup.router_norm"},
+    {"altup_predict_coef", "altup.prediction_coefs"},
+    {"altup_correct_coef", "altup.correction_coefs"},
+    {"altup_correct_scale", "altup.correct_output_scale"},
+    {"laurel_l", "laurel.linear_left"},
+    {"laurel_r", "laurel.linear_right"},
+    {"laurel_post_norm", "laurel.post_laurel_norm"},
+};
 constexpr NamePair kHunyuanNames[] = {{"attn_q_norm", "self_attn.query_layernorm"},
                                       {"attn_k_norm", "self_attn.key_layernorm"}};
 constexpr NamePair kStableLmNames[] = {{"attn_q_norm", "self_attn.q_layernorm"},
@@ -92,6 +106,8 @@ std::span<const NamePair> OwnNames(Names names) {
       return {};
     case Names::kGemma:
       return kGemmaNames;
+    case Names::kGemma3n:
+      return kGemma3nNames;
     case Names::kGemma4:
       return kGemma4Names;
     case Names::kGlm4:

@@ -148,6 +148,13 @@ absl::Status GgufTensors::Add(const GgufFamily& family, const GgufTensor& tensor
   if (const absl::string_view name = GgufModelTensor(tensor.name); !name.empty()) {
     return AddWhole(std::string(name), tensor, form);
   }
+  for (const auto& [stacked, each] :
+       {std::pair("altup_proj.weight", "model.altup_projections."),
+        std::pair("altup_unembd_proj.weight", "model.altup_unembed_projections.")}) {
+    if (family.names != Names::kGemma3n || tensor.name != stacked) continue;
+    if (tensor.shape.size() != 3) return WrongShape(file_, tensor, "three dimensions");
+    return AddEachSlice(tensor, each, ".weight", 0, tensor.shape[1]);
+  }
   absl::string_view rest = tensor.name;
   int32_t layer = 0;
   const size_t dot = absl::ConsumePrefix(&rest, "blk.") ? rest.find('.') : absl::string_view::npos;
@@ -171,7 +178,10 @@ absl::Status GgufTensors::AddLayerTensor(const GgufFamily& family, const GgufTen
   if (name.empty() || (kind.empty() && !scale)) {
     return AddWhole(absl::StrCat(prefix, suffix), tensor);
   }
-  if (plain == "attn_sinks" || plain == "exp_probs_b" || plain == "layer_output_scale") kind = "";
+  if (plain == "attn_sinks" || plain == "exp_probs_b" || plain == "layer_output_scale" ||
+      plain == "altup_correct_scale") {
+    kind = "";
+  }
   std::string whole = absl::StrCat(prefix, name, kind);
   if (family.interleaved_rope && (plain == "attn_q" || plain == "attn_k")) {
     return AddRotated(std::move(whole), tensor,
@@ -226,14 +236,15 @@ absl::Status GgufTensors::AddExperts(const GgufFamily& family, const GgufTensor&
       return WrongShape(file_, tensor, "three dimensions, the second even");
     }
     const int64_t rows = tensor.shape[1] / 2;
-    ANNULUS_RETURN_IF_ERROR(AddEachExpert(tensor, prefix, "gate_proj.weight", 0, rows));
-    return AddEachExpert(tensor, prefix, "up_proj.weight", rows, rows);
+    const std::string experts = prefix + "experts.";
+    ANNULUS_RETURN_IF_ERROR(AddEachSlice(tensor, experts, ".gate_proj.weight", 0, rows));
+    return AddEachSlice(tensor, experts, ".up_proj.weight", rows, rows);
   }
   const GgufExpertNames names = GgufExpertTensor(family, suffix);
   if (names.projection.empty()) return AddWhole(absl::StrCat(prefix, suffix), tensor);
   if (tensor.shape.size() != 3) return WrongShape(file_, tensor, "three dimensions");
-  return AddEachExpert(tensor, absl::StrCat(prefix, names.block), names.projection, 0,
-                       tensor.shape[1]);
+  return AddEachSlice(tensor, absl::StrCat(prefix, names.block, "experts."),
+                      absl::StrCat(".", names.projection), 0, tensor.shape[1]);
 }
 
 // The norm of each head, which StableLM's checkpoints have as tensors of their own.
@@ -247,14 +258,13 @@ absl::Status GgufTensors::AddEachHead(const GgufTensor& tensor, const std::strin
   return absl::OkStatus();
 }
 
-// Rows [first, first + rows) of each expert, as a tensor of its own.
-absl::Status GgufTensors::AddEachExpert(const GgufTensor& tensor, const std::string& block,
-                                        absl::string_view projection, int64_t first, int64_t rows) {
-  for (int64_t expert = 0; expert < tensor.shape[0]; ++expert) {
+// Rows [first, first + rows) of each slice of three dimensions, as a tensor PREFIXnSUFFIX.
+absl::Status GgufTensors::AddEachSlice(const GgufTensor& tensor, const std::string& prefix,
+                                       absl::string_view suffix, int64_t first, int64_t rows) {
+  for (int64_t slice = 0; slice < tensor.shape[0]; ++slice) {
     Entry entry = MakeEntry(tensor, {rows, tensor.cols()}, Form::kValues);
-    entry.first = expert * tensor.shape[1] + first;
-    ANNULUS_RETURN_IF_ERROR(
-        AddEntry(absl::StrCat(block, "experts.", expert, ".", projection), std::move(entry)));
+    entry.first = slice * tensor.shape[1] + first;
+    ANNULUS_RETURN_IF_ERROR(AddEntry(absl::StrCat(prefix, slice, suffix), std::move(entry)));
   }
   return absl::OkStatus();
 }

@@ -83,8 +83,8 @@ class GgufTensors final : public TensorSource {
   absl::Status AddExperts(const GgufFamily& family, const GgufTensor& tensor,
                           const std::string& prefix, absl::string_view suffix);
   absl::Status AddEachHead(const GgufTensor& tensor, const std::string& name);
-  absl::Status AddEachExpert(const GgufTensor& tensor, const std::string& block,
-                             absl::string_view projection, int64_t first, int64_t rows);
+  absl::Status AddEachSlice(const GgufTensor& tensor, const std::string& prefix,
+                            absl::string_view suffix, int64_t first, int64_t rows);
   absl::Status AddGptOssExperts(const GgufTensor& tensor, const std::string& prefix,
                                 absl::string_view suffix);
   absl::Status AddEntry(std::string name, Entry entry);

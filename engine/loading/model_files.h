@@ -67,7 +67,7 @@ struct ModelKernels {
 // Returns the best kernels that `options` allows for the model. INVALID_ARGUMENT for tensors that
 // differ from the configuration, or activations that do not fit the weights; FAILED_PRECONDITION
 // says what no kernel supports, or that kv_host_bytes or kv_disk need kernels that are
-// row_invariant.
+// row_invariant; UNIMPLEMENTED that the model has what they do not compute (StreamsConfig).
 absl::StatusOr<ModelKernels> SelectKernels(const EngineOptions& options, const ModelFiles& files,
                                            const Backend& backend, const KernelRegistry& kernels);
 

@@ -105,6 +105,7 @@ struct Family {
                             // hidden_activation
   bool gemma4 = false;      // of these, scaled embeddings, the cap of logits and hidden_activation;
                             // see ParseGemma4
+  bool gemma3n = false;     // likewise; see ParseGemma3n
   double score_scalar = 0;  // gemma: default of query_pre_attn_scalar; 0: not read, scores are
                             // scaled as in Llama, and final_logit_softcapping is refused
   double score_cap = 0;     // gemma: default of attn_logit_softcapping; 0: the key is refused

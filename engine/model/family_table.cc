@@ -1,58 +1,11 @@
 #include "engine/model/family_table.h"
 
+#include "engine/model/family_names.h"
+
 namespace annulus {
 namespace {
 
-// FamilyTraits::norms, in the order of LayerNorm; the others norm inputs alone.
-using NormNames = NormTable<absl::string_view>;
-constexpr NormNames kInputAndHeadNorms = {{"input_layernorm", "post_attention_layernorm", "", "",
-                                           "self_attn.q_norm", "self_attn.k_norm"}};
-constexpr NormNames kInputAndOutputNorms = {{"input_layernorm", "pre_feedforward_layernorm",
-                                             "post_attention_layernorm",
-                                             "post_feedforward_layernorm"}};
-constexpr NormNames kGemma3Norms = {{"input_layernorm", "pre_feedforward_layernorm",
-                                     "post_attention_layernorm", "post_feedforward_layernorm",
-                                     "self_attn.q_norm", "self_attn.k_norm"}};
-constexpr NormNames kGemma4Norms = {{"input_layernorm", "pre_feedforward_layernorm",
-                                     "post_attention_layernorm", "post_feedforward_layernorm",
-                                     "self_attn.q_norm", "self_attn.k_norm", "", "router.scale",
-                                     "pre_feedforward_layernorm_2", "post_feedforward_layernorm_1",
-                                     "post_feedforward_layernorm_2", "post_per_layer_input_norm"}};
-constexpr NormNames kGlm4Norms = {{"input_layernorm", "post_attention_layernorm",
-                                   "post_self_attn_layernorm", "post_mlp_layernorm"}};
-constexpr NormNames kHunyuanNorms = {{"input_layernorm", "post_attention_layernorm", "", "",
-                                      "self_attn.query_layernorm", "self_attn.key_layernorm"}};
-// Of blocks that read what attention reads.
-constexpr NormNames kOneInputNorm = {{"input_layernorm"}};
-constexpr NormNames kOneInputAndHeadNorms = {
-    {"input_layernorm", "", "", "", "self_attn.q_norm", "self_attn.k_norm"}};
-constexpr NormNames kStableLmNorms = {{"input_layernorm", "post_attention_layernorm", "", "",
-                                       "self_attn.q_layernorm", "self_attn.k_layernorm"}};
-constexpr NormNames kOutputAndHeadNorms = {{"", "", "post_attention_layernorm",
-                                            "post_feedforward_layernorm", "self_attn.q_norm",
-                                            "self_attn.k_norm"}};
-
-// Family::turn_ends. Models of many families are trained on chats in ChatML format.
-constexpr std::array<absl::string_view, 1> kChatMl = {"<|im_end|>"};
-constexpr std::array<absl::string_view, 3> kLlamaTurnEnds = {"<|eot_id|>", "<|eom_id|>",
-                                                             "<|im_end|>"};
-constexpr std::array<absl::string_view, 2> kPhi3TurnEnds = {"<|end|>", "<|im_end|>"};
-constexpr std::array<absl::string_view, 2> kGemmaTurnEnds = {"<end_of_turn>", "<|im_end|>"};
-// Behind its calls a model opens the block of what they gave.
-constexpr std::array<absl::string_view, 3> kGemma4TurnEnds = {"<turn|>", "<|tool_response>",
-                                                              "<|im_end|>"};
-constexpr std::array<absl::string_view, 2> kGptOssTurnEnds = {"<|return|>", "<|call|>"};
-constexpr std::array<absl::string_view, 1> kGptOssMessageEnds = {"<|end|>"};
-constexpr std::array<absl::string_view, 2> kGraniteTurnEnds = {"<|end_of_text|>", "<|im_end|>"};
-constexpr std::array<absl::string_view, 2> kExaoneTurnEnds = {"[|endofturn|]", "<|im_end|>"};
-constexpr std::array<absl::string_view, 2> kSeedTurnEnds = {"<seed:eos>", "<|im_end|>"};
-constexpr std::array<absl::string_view, 2> kMiniMaxTurnEnds = {"[e~[", "<|im_end|>"};
-constexpr std::array<absl::string_view, 2> kCohereTurnEnds = {"<|END_OF_TURN_TOKEN|>",
-                                                              "<|im_end|>"};
-constexpr std::array<absl::string_view, 3> kGlmTurnEnds = {"<|user|>", "<|observation|>",
-                                                           "<|im_end|>"};
-
-constexpr std::array<Family, 37> kFamilies = {{
+constexpr std::array<Family, 38> kFamilies = {{
     {.architecture = "LlamaForCausalLM",
      .model_type = "llama",
      .biases = BiasRule::kAttentionMlp,
@@ -150,6 +103,25 @@ constexpr std::array<Family, 37> kFamilies = {{
      .gemma = true,
      .gemma4 = true,
      .turn_ends = kGemma4TurnEnds},
+    {.architecture = "Gemma3nForCausalLM",
+     .model_type = "gemma3n_text",
+     .vocabulary = 262400,
+     .heads = 8,
+     .context = 32768,
+     .kv_heads = 2,
+     .head_dim = 256,
+     .theta = 1e6,
+     .window = 512,
+     .tied = true,
+     .biases = BiasRule::kAttention,
+     .windows = WindowRule::kPattern,
+     .window_pattern = 5,
+     .rope = RopeRule::kPerLayer,
+     .traits = {.norms = kGemma3nNorms, .norms_values = true},
+     .gemma = true,
+     .gemma3n = true,
+     .logits_cap = 30,
+     .turn_ends = kGemmaTurnEnds},
     {.architecture = "SmolLM3ForCausalLM",
      .model_type = "smollm3",
      .context = 32768,
@@ -487,8 +459,9 @@ constexpr std::array<Family, 37> kFamilies = {{
      .turn_ends = kChatMl},
 }};
 
-constexpr std::array<LargerModel, 7> kLargerModels = {{
+constexpr std::array<LargerModel, 8> kLargerModels = {{
     {"Gemma3ForConditionalGeneration", "gemma3", {"gemma3_text"}},
+    {"Gemma3nForConditionalGeneration", "gemma3n", {"gemma3n_text"}},
     {"Gemma4ForConditionalGeneration", "gemma4", {"gemma4_text"}},
     {"Mistral3ForConditionalGeneration", "mistral3", {"mistral", "ministral3"}},
     {"Qwen2VLForConditionalGeneration", "qwen2_vl", {"qwen2_vl_text"}, /*flat=*/true},

@@ -1,5 +1,6 @@
 #include "engine/model/layer_graph.h"
 
+#include <cmath>
 #include <utility>
 
 #include "kernels/base/check.h"
@@ -15,6 +16,7 @@ class LayerLister {
 
   LayerGraph List() {
     SetColumns();
+    if (config_.streams.used()) ListPrediction();
     ListAttention();
     if (layer_.experts) {
       ListExperts();
@@ -57,7 +59,29 @@ class LayerLister {
                       hidden,
                       hidden,
                       input,
-                      input * std::ssize(config_.layers)};
+                      input * std::ssize(config_.layers),
+                      hidden * config_.streams.count,
+                      hidden,
+                      config_.streams.count,
+                      config_.laurel_rank};
+  }
+
+  // Rows that attention needs the layer's input of.
+  LayerRows InputRows() const { return layer_.has_own_keys() ? kAll : kWanted; }
+
+  // What is predicted of the streams before the layer; the residual becomes the active one.
+  void ListPrediction() {
+    ANNULUS_CHECK(config_.layer_input_size > 0 && Has(LayerNorm::kLayerInput) &&
+                  Has(LayerNorm::kStreamRouter) && Has(LayerNorm::kAttentionOutput) &&
+                  !config_.traits.parallel_blocks && !layer_.experts);
+    AddStreamLogits(kActiveStream, InputRows(), graph_.attention);
+    graph_.attention.push_back({Kind::kPredict, kStreams, kResidual, InputRows()});
+  }
+
+  void AddStreamLogits(LayerArray input, LayerRows rows, Operations& list) {
+    list.push_back({Kind::kNorm, input, kNormed, rows, false, LayerNorm::kStreamRouter});
+    list.push_back(Products(kNormed, {{&LayerWeights::stream_router, nullptr, kStreamLogits, rows,
+                                       /*float_input=*/true}}));
   }
 
   void ListAttention() {
@@ -65,8 +89,7 @@ class LayerLister {
                   (Has(LayerNorm::kAttentionInput) && !Has(LayerNorm::kBlockInput) &&
                    !Has(LayerNorm::kAttentionOutput) && !layer_.experts));
     Operations& list = graph_.attention;
-    const LayerArray input =
-        AddInput(LayerNorm::kAttentionInput, layer_.has_own_keys() ? kAll : kWanted, list);
+    const LayerArray input = AddInput(LayerNorm::kAttentionInput, InputRows(), list);
     std::vector<Product> products;
     if (layer_.has_own_keys()) {
       products.push_back({&LayerWeights::key, nullptr, kKey, kAll});
@@ -76,6 +99,9 @@ class LayerLister {
     }
     products.push_back({&LayerWeights::query, nullptr, kQuery, kWanted});
     list.push_back(Products(input, std::move(products)));
+    if (config_.laurel_rank > 0) {
+      list.push_back(Products(input, {{&LayerWeights::laurel_left, nullptr, kLaurel, kWanted}}));
+    }
     if (layer_.has_own_keys()) {
       ANNULUS_CHECK(config_.traits.norms_values || !layer_.values_are_keys);
       if (config_.traits.norms_values) {
@@ -88,6 +114,21 @@ class LayerLister {
     list.push_back({Kind::kAttend, kQuery, kAttended, kWanted});
     AddToResidual(kAttended, {&LayerWeights::output, nullptr, kResidual, kWanted},
                   LayerNorm::kAttentionOutput, list);
+    if (config_.laurel_rank > 0) AddLaurel(list);
+  }
+
+  // Attention's input is normed once more: what was normed first has been overwritten by now.
+  void AddLaurel(Operations& list) {
+    ANNULUS_CHECK(config_.streams.used());  // or the residual were not what it was
+    list.push_back(
+        {Kind::kNorm, kActiveStream, kResidual, kWanted, true, LayerNorm::kAttentionInput});
+    AddToResidual(kLaurel, {&LayerWeights::laurel_right, nullptr, kResidual, kWanted},
+                  LayerNorm::kLaurel, list);
+    list.push_back({.kind = Kind::kScale,
+                    .input = kResidual,
+                    .output = kResidual,
+                    .rows = kWanted,
+                    .factor = std::sqrt(0.5f)});
   }
 
   void ListBlock() {
@@ -136,16 +177,26 @@ class LayerLister {
 
   void ListEnding() {
     Operations& list = graph_.ending;
-    if (config_.layer_input_size > 0) {
+    if (config_.streams.used()) {
+      AddStreamLogits(kResidual, kWanted, list);
+      list.push_back({Kind::kCorrect, kResidual, kNormed, kWanted});
+      AddLayerGate(kNormed, list);
       list.push_back(
-          Products(kResidual, {{&LayerWeights::input_gate, nullptr, kLayerGate, kWanted}}));
-      list.push_back({Kind::kActivate, kLayerInputs, kLayerGate, kWanted});
+          Products(kLayerGate, {{&LayerWeights::input_projection, nullptr, kNormed, kWanted}}));
+      list.push_back({Kind::kSpread, kNormed, kStreams, kWanted, true, LayerNorm::kLayerInput});
+    } else if (config_.layer_input_size > 0) {
+      AddLayerGate(kResidual, list);
       AddToResidual(kLayerGate, {&LayerWeights::input_projection, nullptr, kResidual, kWanted},
                     LayerNorm::kLayerInput, list);
     }
     if (config_.traits.scaled_layers) {
       list.push_back({Kind::kScale, kResidual, kResidual, kWanted});
     }
+  }
+
+  void AddLayerGate(LayerArray input, Operations& list) const {
+    list.push_back(Products(input, {{&LayerWeights::input_gate, nullptr, kLayerGate, kWanted}}));
+    list.push_back({Kind::kActivate, kLayerInputs, kLayerGate, kWanted});
   }
 
   void ListShared(LayerArray input) {
@@ -190,6 +241,7 @@ class LayerLister {
     }
     list.push_back(Products(input, {{nullptr, &GatedWeights::gate, gate, rows},
                                     {nullptr, &GatedWeights::up, up, rows}}));
+    if (layer_.cutoff.has_value()) list.push_back({Kind::kCutOff, gate, gate, rows});
     list.push_back({Kind::kActivate, up, gate, rows});
   }
 

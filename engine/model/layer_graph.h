@@ -20,7 +20,7 @@ namespace annulus {
 
 // A float32 array [rows, columns] that operations pass to each other.
 enum class LayerArray : uint8_t {
-  kResidual,      // [hidden]; the only one that outlives a layer
+  kResidual,      // [hidden]; the only one that outlives a layer, but for kStreams
   kNormed,        // [hidden]
   kQuery,         // [heads * k_dim]
   kKey,           // [kv_heads * k_dim]
@@ -38,8 +38,12 @@ enum class LayerArray : uint8_t {
   kMixture,       // [hidden]; what chosen experts add up to, where that is normed
   kLayerGate,     // [layer_input_size]
   kLayerInputs,   // [layers * layer_input_size]; of all layers, filled before the first
+  kStreams,       // [streams * hidden]; of StreamsConfig, where it outlives a layer, not kResidual
+  kActiveStream,  // [hidden]; the part of kStreams that layers compute, in its memory
+  kStreamLogits,  // [streams]
+  kLaurel,        // [laurel_rank]
 };
-inline constexpr size_t kLayerArrays = 18;
+inline constexpr size_t kLayerArrays = 22;
 
 // Whether the array is used only inside a gated block. Row 0 is then the first row that the block
 // computes, not the step's first row.
@@ -86,7 +90,12 @@ struct Operation {
                 // gate; of kLayerInputs the layer's part
     kAddGated,  // output += sigmoid(kSharedLogit) * input
     kClear,     // output = 0
-    kScale,     // output *= LayerWeights::host_scale
+    kScale,     // output *= `factor`, or LayerWeights::host_scale if that is 0
+    kCutOff,    // the layer's CutOffParams on the output
+    kPredict,   // PredictStreamsParams by kStreamLogits: the output is the active stream
+    kCorrect,   // CorrectStreamsParams by kStreamLogits, where the input was computed: the output
+                // is what the layer's own input meets
+    kSpread,    // every stream but the first += norm of the input
   };
   // At most as many products as Stream::WillRead takes ranges.
   static constexpr size_t kMostProducts = Stream::kMostRanges;
@@ -98,6 +107,7 @@ struct Operation {
   bool accumulate = false;                    // adds to the output instead of replacing it
   LayerNorm norm = {};                        // of kNorm: whose weights
   std::vector<Product> products = {};
+  float factor = 0;  // of kScale
 };
 
 // One layer: the lists run one after the other.
@@ -120,6 +130,11 @@ struct LayerGraph {
 
   int64_t columns_of(LayerArray array) const { return columns[static_cast<size_t>(array)]; }
 };
+
+// What layers pass to the next.
+constexpr LayerArray PassedOn(const ModelConfig& config) {
+  return config.streams.used() ? LayerArray::kStreams : LayerArray::kResidual;
+}
 
 // The graph of each layer. Depends on the configuration alone.
 std::vector<LayerGraph> LayerGraphs(const ModelConfig& config);

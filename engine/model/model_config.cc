@@ -93,8 +93,10 @@ absl::Status ParseSizes(const JsonFields& fields, const Family& family, ModelCon
   ANNULUS_ASSIGN_OR_RETURN(config.vocabulary, fields.Integer("vocab_size", 1, kMostVocabulary,
                                                              Default(family.vocabulary)));
   ANNULUS_ASSIGN_OR_RETURN(config.hidden_size, fields.Integer("hidden_size", 1, kMostHidden));
-  ANNULUS_ASSIGN_OR_RETURN(config.intermediate_size,
-                           fields.Integer("intermediate_size", 1, kMostIntermediate));
+  if (!family.gemma3n) {  // whose layers differ: see ParseGemma3nLayers
+    ANNULUS_ASSIGN_OR_RETURN(config.intermediate_size,
+                             fields.Integer("intermediate_size", 1, kMostIntermediate));
+  }
   ANNULUS_ASSIGN_OR_RETURN(const int64_t layers,
                            fields.Integer("num_hidden_layers", 1, kMostLayers));
   config.layers.resize(static_cast<size_t>(layers));
@@ -182,14 +184,15 @@ absl::Status ParseGemma(const JsonFields& fields, const Family& family, ModelCon
   if (!family.gemma) return absl::OkStatus();
   config.scaled_embeddings = true;
   if (family.gemma4) return ParseGemma4(fields, config);
+  constexpr char kScoreCap[] = "attn_logit_softcapping", kLogitsCap[] = "final_logit_softcapping";
+  if (family.score_cap == 0) ANNULUS_RETURN_IF_ERROR(CheckNoCap(fields, kScoreCap, family));
+  if (family.gemma3n) return ParseGemma3n(fields, family.logits_cap, config);
   config.unit_offset_norms = true;
   if (family.score_scalar > 0) {
     ANNULUS_ASSIGN_OR_RETURN(const double scalar, fields.Number("query_pre_attn_scalar", 1e-3, 1e6,
                                                                 family.score_scalar));
     config.attention_scale = static_cast<float>(1 / std::sqrt(scalar));
   }
-  constexpr char kScoreCap[] = "attn_logit_softcapping", kLogitsCap[] = "final_logit_softcapping";
-  if (family.score_cap == 0) ANNULUS_RETURN_IF_ERROR(CheckNoCap(fields, kScoreCap, family));
   if (family.score_scalar == 0) ANNULUS_RETURN_IF_ERROR(CheckNoCap(fields, kLogitsCap, family));
   ANNULUS_ASSIGN_OR_RETURN(config.attention_soft_cap, SoftCap(fields, kScoreCap, family.score_cap));
   ANNULUS_ASSIGN_OR_RETURN(config.logits_soft_cap, SoftCap(fields, kLogitsCap, family.logits_cap));
@@ -377,6 +380,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(absl::string_view json, absl::strin
   ANNULUS_RETURN_IF_ERROR(ParseNoRopeLayers(fields, *family, config));
   ANNULUS_RETURN_IF_ERROR(ParseWindows(fields, *family, config));
   if (family->gemma4) ANNULUS_RETURN_IF_ERROR(ParseGemma4Layers(fields, config));
+  if (family->gemma3n) ANNULUS_RETURN_IF_ERROR(ParseGemma3nLayers(fields, config));
   ANNULUS_RETURN_IF_ERROR(ParseRopes(fields, *family, config));
   ANNULUS_RETURN_IF_ERROR(ParseExperts(fields, *family, config));
   ANNULUS_RETURN_IF_ERROR(ParseBiases(fields, *family, config));

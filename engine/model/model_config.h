@@ -35,6 +35,9 @@ struct LayerConfig {
   int32_t keys_of = kOwnKeys;
   bool values_are_keys = false;   // values are projected by the matrix of keys; they are normed
   int32_t intermediate_size = 0;  // of the block that every row meets; 0: see BlockSize
+  // Of the block: what its gate gives is cut off at so many deviations above its mean
+  // (CutOffParams).
+  std::optional<float> cutoff = std::nullopt;
 
   bool has_own_keys() const { return keys_of == kOwnKeys; }
 };
@@ -54,8 +57,10 @@ enum class LayerNorm : uint8_t {
   kSharedOutput,   // of the block, before what experts give is added
   kExpertsOutput,  // of the sum of the chosen experts, before it is added to that
   kLayerInput,     // of what a layer's own input adds to the residual
+  kStreamRouter,   // of StreamsConfig; the weight is multiplied by 1 / hidden_size
+  kLaurel,         // of what ModelConfig::laurel_rank adds
 };
-inline constexpr size_t kLayerNorms = static_cast<size_t>(LayerNorm::kLayerInput) + 1;
+inline constexpr size_t kLayerNorms = static_cast<size_t>(LayerNorm::kLaurel) + 1;
 
 // Something for each of them.
 template <class Value>
@@ -79,6 +84,16 @@ struct ExpertsConfig {
   bool choice_bias = false;  // RouteParams::bias
   bool factors = false;      // RouteParams::factors
   bool shared_gate = false;  // its output is multiplied by the sigmoid of a projection of the input
+};
+
+// Residuals that a row has at once (AltUp, kernels/ops/streams.h). Layers predict all of them,
+// compute one and correct all by what came out.
+struct StreamsConfig {
+  int32_t count = 0;    // 0: a row has one residual, as usual; otherwise at most kMostStreams
+  int32_t active = 0;   // the one that layers compute
+  bool scaled = false;  // a layer's own input meets the corrected stream times a learned vector
+
+  constexpr bool used() const { return count > 0; }
 };
 
 // How the checkpoint names and groups a layer's tensors.
@@ -138,6 +153,8 @@ struct FamilyTraits {
 //              blocks
 //              (of parallel blocks the pre(x) of attention)
 //              x += post(output(activation(gate(x)) * input)), if layers have inputs
+//              (with a laurel_rank, after attention, x = (x + pre(x before attention) +
+//              post(right(left(pre(x before attention))))) / sqrt(2))
 //   logits = soft_cap(head(norm(x)))
 //   input of a layer = (norm(projection(embedding)) + second embedding[id] * sqrt(size)) / sqrt(2)
 // where pre, post and the norms of query and key may be absent. ParseModelConfig returns values
@@ -167,7 +184,11 @@ struct ModelConfig {
   ExpertsConfig experts;
   // Elements of the input that each layer has of a token, besides the residual; 0: none.
   int32_t layer_input_size = 0;
-  int32_t layer_input_vocabulary = 0;  // at least `vocabulary`; only with such inputs
+  // Tokens that have one in the second embedding, only with such inputs; further ones have that of
+  // token 0.
+  int32_t layer_input_vocabulary = 0;
+  StreamsConfig streams;  // only of models whose layers have inputs, norms of all kinds, no experts
+  int32_t laurel_rank = 0;  // of the detour around attention (LAuReL); 0: there is none
   // Layers behind the others that files may have, for guessing tokens ahead. They are left out.
   int32_t guessing_layers = 0;
 

@@ -9,7 +9,6 @@ constexpr absl::string_view kLatent = "compressed keys and values (latent attent
 constexpr absl::string_view kLayerNorm = "norms by mean and variance";
 constexpr absl::string_view kShort = "layers of short convolutions";
 constexpr absl::string_view kRecurrent = "recurrent layers";
-constexpr absl::string_view kAltUp = "several residuals at once (AltUp)";
 constexpr absl::string_view kOneEncoder =
     "images and sound that its decoder takes in without a tower";
 constexpr absl::string_view kDiffusion = "answers that are made by diffusion";
@@ -37,8 +36,6 @@ constexpr RefusedType kRefusedTypes[] = {
     {"falcon", kLayerNorm, ""},
     {"falcon_h1", kStateSpace, ""},
     {"falcon_mamba", kStateSpace, ""},
-    {"gemma3n", kAltUp, "gemma3_text"},
-    {"gemma3n_text", kAltUp, "gemma3_text"},
     {"gemma4_unified", kOneEncoder, "gemma4"},
     {"gemma4_unified_text", kOneEncoder, "gemma4"},
     {"glm4_moe_lite", kLatent, "glm4_moe"},

@@ -77,11 +77,11 @@ struct RankParts {
   bool graphs = true;  // run decode steps as graphs: see Stream::BeginGraph
 };
 
-// A chunk that a rank has suspended between layers. Only `residual` passes from one layer to the
+// A chunk that a rank has suspended between layers. Only `passed_on` passes from one layer to the
 // next; the next stretch computes everything else again.
 struct SuspendedRun {
   SuspendedChunk chunk;
-  std::span<float> residual;              // [own rows, hidden], in RankParts::suspended
+  std::span<float> passed_on;             // [own rows] of PassedOn, in RankParts::suspended
   std::vector<LayerAttention> attention;  // of the layers that have run
   std::vector<EvidenceItem> evidence;     // likewise; its terms are the sequence's
 };

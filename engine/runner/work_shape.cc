@@ -56,6 +56,14 @@ WorkShape WorkShapeOf(const RankModel& model, const RankSetOptions& options,
     inputs.activations = ActivationsOf(model.activations, inputs.dtype);
     shape.products.push_back(inputs);
   }
+  for (const LinearWeights& projection : model.weights.stream_projections) {
+    shape.products.push_back(ShapeOf(projection.weight, options.rows_per_rank));
+    shape.products.back().activations = ActivationsOf(model.activations, projection.weight.dtype);
+  }
+  for (const LinearWeights& projection : model.weights.stream_unprojections) {
+    shape.products.push_back(ShapeOf(projection.weight, kLogitsRows));
+    shape.products.back().activations = ActivationsOf(model.activations, projection.weight.dtype);
+  }
   shape.products.push_back(ShapeOf(model.weights.head(), kLogitsRows));
   shape.rows = options.rows_per_rank;
   // A rank attends rows of its own or, item by item, of one of the others.

@@ -85,6 +85,16 @@ OpTable SimdOps(const char* name) {
   ops.scatter_add = [](Stream& s, const ScatterAddParams& p) {
     return cpu::ScatterAdd(kIsa(), AsCpuStream(s), p);
   };
+  ops.predict_streams = [](Stream& s, const PredictStreamsParams& p) {
+    return cpu::PredictStreams(kIsa(), AsCpuStream(s), p);
+  };
+  ops.correct_streams = [](Stream& s, const CorrectStreamsParams& p) {
+    return cpu::CorrectStreams(kIsa(), AsCpuStream(s), p);
+  };
+  ops.match_magnitude = [](Stream& s, const MatchMagnitudeParams& p) {
+    return cpu::MatchMagnitude(kIsa(), AsCpuStream(s), p);
+  };
+  ops.cut_off = [](Stream& s, const CutOffParams& p) { return cpu::CutOff(AsCpuStream(s), p); };
   return ops;
 }
 

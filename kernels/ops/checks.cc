@@ -29,6 +29,17 @@ void CheckInputs(const ConstMatrixView& input, const PackedMatrix& weight,
       << weight.in_features << " int8 activations";
 }
 
+// For `rows` rows whose streams have `hidden` columns each.
+void CheckStreams(const StreamFactors& factors, int active, const ConstMatrixView& streams,
+                  int64_t rows, int64_t hidden) {
+  const int64_t count = factors.logits.cols;
+  ANNULUS_CHECK(count >= 1 && count <= kMostStreams) << count << " streams";
+  ANNULUS_CHECK(active >= 0 && active < count) << "stream " << active << " of " << count;
+  CheckView(factors.logits, rows, count, "logits of streams");
+  CheckView(streams, rows, count * hidden, "streams");
+  ANNULUS_CHECK(factors.weights != nullptr);
+}
+
 void CheckBlockLists(const BlockLists& blocks, int64_t rows, int kv_heads) {
   if (blocks.full) return;
   ANNULUS_CHECK(blocks.head_groups > 0 && kv_heads % blocks.head_groups == 0)
@@ -327,6 +338,28 @@ void CheckScatterAdd(const ScatterAddParams& params) {
   for (const int32_t row : params.rows) {
     ANNULUS_CHECK(row >= 0 && row < params.output.rows) << "row " << row;
   }
+}
+
+void CheckPredictStreams(const PredictStreamsParams& params) {
+  CheckStreams(params.factors, params.active, params.streams, params.output.rows,
+               params.output.cols);
+}
+
+void CheckCorrectStreams(const CorrectStreamsParams& params) {
+  CheckStreams(params.factors, params.active, params.streams, params.output.rows,
+               params.output.cols);
+  CheckView(params.computed, params.output.rows, params.output.cols, "computed stream");
+}
+
+void CheckMatchMagnitude(const MatchMagnitudeParams& params) {
+  CheckView(params.input, params.output.rows, params.output.cols, "match_magnitude input");
+  CheckView(params.like, params.output.rows, params.output.cols, "match_magnitude like");
+  ANNULUS_CHECK(params.floor > 0) << params.floor;
+  ANNULUS_CHECK(!params.accumulate || params.input.data != params.output.data);
+}
+
+void CheckCutOff(const CutOffParams& params) {
+  ANNULUS_CHECK(params.values.cols >= 1) << params.values.cols << " columns";
 }
 
 void CheckSample(const SampleParams& params) {

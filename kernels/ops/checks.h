@@ -10,6 +10,7 @@
 #include "kernels/ops/experts.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/sampling.h"
+#include "kernels/ops/streams.h"
 
 // The checks on Params that all implementations share, beyond what the types say. The engine builds
 // the Params, so a violation is our own bug and ends the process.
@@ -44,6 +45,10 @@ void CheckExpertLinear(const ExpertLinearParams& params);
 void CheckAddChoices(const AddChoicesParams& params);
 void CheckGatherRows(const GatherRowsParams& params);
 void CheckScatterAdd(const ScatterAddParams& params);
+void CheckPredictStreams(const PredictStreamsParams& params);
+void CheckCorrectStreams(const CorrectStreamsParams& params);
+void CheckMatchMagnitude(const MatchMagnitudeParams& params);
+void CheckCutOff(const CutOffParams& params);
 void CheckSample(const SampleParams& params);
 
 // OK if a [rows, cols] matrix of any dtype has at least one element and its size in bytes, after

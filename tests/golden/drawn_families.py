@@ -154,6 +154,31 @@ def gemma3(rng):
         **some(rng, final_logit_softcapping=8.0))
 
 
+def sharing(kinds):
+    """Numbers of layers at the end that may attend the keys of others."""
+    return [count for count in range(1, len(kinds))
+            if set(kinds[len(kinds) - count:]) <= set(kinds[:len(kinds) - count])]
+
+
+def gemma3n(rng):
+    given = {**sizes(rng, most_layers=6), "tie_word_embeddings": rng.random() < 0.8}
+    layers = given["num_hidden_layers"]
+    kinds = kinds_of(rng, layers)
+    shared = sharing(kinds)
+    streams = rng.choice([2, 3, 4, 4, 4, 5])
+    if rng.random() < 0.5:
+        given["intermediate_size"] = [rng.randint(3, 90) for _ in range(layers)]
+    return transformers.Gemma3nForCausalLM, transformers.Gemma3nTextConfig(
+        **given, num_kv_shared_layers=rng.choice(shared) if shared and rng.random() < 0.6 else 0,
+        sliding_window=window(rng), layer_types=kinds, hidden_size_per_layer_input=rng.choice([3, 8]),
+        vocab_size_per_layer_input=max(1, given["vocab_size"] + rng.choice([-9, 0, 5])),
+        laurel_rank=rng.randint(1, 12), altup_num_inputs=streams, altup_correct_scale=rng.random() < 0.8,
+        altup_active_idx=rng.choice([0, 0, streams - 1]),
+        activation_sparsity_pattern=[rng.choice([0.0, 0.3, 0.5, 0.9]) for _ in range(layers)],
+        final_logit_softcapping=rng.choice([8.0, 30.0]), attention_bias=rng.random() < 0.2,
+        rope_parameters={FULL: scaled(rng, ["default", "linear"]), SLIDING: scaled(rng, ["default"])})
+
+
 def gemma4(rng):
     given = {**sizes(rng, even=2, most_layers=6), "tie_word_embeddings": rng.random() < 0.8}
     layers = given["num_hidden_layers"]
@@ -162,8 +187,7 @@ def gemma4(rng):
     full = {"rope_type": "proportional", "rope_theta": rng.choice([1e4, 1e6]),
             "partial_rotary_factor": rng.choice([0.25, 0.5, 1.0])}
     more = {}
-    shared = [count for count in range(1, layers)
-              if set(kinds[layers - count:]) <= set(kinds[:layers - count])]
+    shared = sharing(kinds)
     if shared and rng.random() < 0.5:
         more.update(num_kv_shared_layers=rng.choice(shared), use_double_wide_mlp=rng.random() < 0.5)
     else:
@@ -388,7 +412,7 @@ def starcoder2(rng):
 
 
 FAMILIES = {family.__name__: family for family in (
-    llama, mistral, ministral3, qwen2, qwen3, phi3, gemma, gemma2, gemma3, gemma4, smollm3, olmo2, olmo3,
+    llama, mistral, ministral3, qwen2, qwen3, phi3, gemma, gemma2, gemma3, gemma3n, gemma4, smollm3, olmo2, olmo3,
     exaone4, seed_oss, granite, granite4, hunyuan, ernie4_5, glm, glm4, mixtral, olmoe, qwen2_moe, qwen3_moe,
     qwen3_vl_moe, glm4_moe, minimax_m2, gpt_oss, cohere, cohere2, stablelm, starcoder2)}
 # Their embeddings are scaled by the float32 root of hidden_size in Transformers, whatever is stored.

@@ -19,6 +19,7 @@ import centred_families
 import expert_families
 import families
 import frequencies
+import gemma3n_families
 import gemma4_families
 import later_families
 from recipe import INSTALLED, VERSIONS, older_style, rope, rounded, sizes, write
@@ -94,6 +95,7 @@ RECIPES = {recipe.__name__: recipe for recipe in
 RECIPES.update(families.RECIPES)
 RECIPES.update(later_families.RECIPES)
 RECIPES.update(expert_families.RECIPES)
+RECIPES.update(gemma3n_families.RECIPES)
 RECIPES.update(gemma4_families.RECIPES)
 RECIPES.update(centred_families.RECIPES)
 RECIPES["rope_frequencies.json"] = frequencies.write_frequencies

@@ -39,8 +39,12 @@ def spread(name, shape, model_type):
     """Mean and deviation of one parameter: sharp attention, spread logits and clear choices of
     experts, unlike the near-uniform default."""
     gemma = model_type.startswith("gemma")
-    gemma4 = model_type.startswith("gemma4")
+    gemma4 = model_type.startswith(("gemma3n", "gemma4"))
     around_one = 0.0 if gemma and not gemma4 else 1.0  # older Gemma's norms multiply by 1 + w
+    if name.endswith("modality_router.weight"):
+        return 0.0, shape[-1] ** 0.5  # its inputs are divided by hidden_size
+    if name.endswith("tion_coefs.weight"):
+        return 0.0, 0.12  # every layer multiplies by what these make
     if name.endswith("scale") or (gemma4 and re.search(r"norm_\d.weight$", name)):
         return 1.0, 0.2
     if gemma4 and name.endswith(("q_norm.weight", "k_norm.weight")):

@@ -50,7 +50,8 @@ inline std::vector<std::string> GoldenNames() {
                            "cohere",        "cohere_head_norms",
                            "cohere2",       "cohere2_untied",
                            "stablelm",      "stablelm_parallel",
-                           "starcoder2",    "starcoder2_plain"}) {
+                           "starcoder2",    "starcoder2_plain",
+                           "gemma3n",       "gemma3n_three"}) {
     names.emplace_back(name);
   }
   return names;

@@ -1,11 +1,15 @@
 #include "engine/model/fields/gemma_fields.h"
 
+#include <algorithm>
+#include <cmath>
 #include <string>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "engine/model/fields/config_limits.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/ops/streams.h"
 
 namespace annulus {
 namespace {
@@ -63,19 +67,15 @@ absl::Status ParseShapes(const JsonFields& fields, bool values_are_keys, ModelCo
 }
 
 // The last layers attend the keys and values of the last layer of their kind before them.
-absl::Status ShareKeys(const JsonFields& fields, ModelConfig& config) {
+absl::Status ShareKeys(const JsonFields& fields, int64_t usual, ModelConfig& config) {
   constexpr char kKey[] = "num_kv_shared_layers";
   const auto layers = static_cast<int32_t>(config.layers.size());
-  ANNULUS_ASSIGN_OR_RETURN(const int32_t shared, fields.Integer(kKey, 0, layers - 1, 0));
-  ANNULUS_ASSIGN_OR_RETURN(const bool wide, fields.Boolean("use_double_wide_mlp", false));
-  if (wide && 2 * int64_t{config.intermediate_size} > kMostIntermediate) {
-    return fields.Invalid("intermediate_size",
-                          absl::StrCat("at most ", kMostIntermediate / 2,
-                                       ", because use_double_wide_mlp doubles it"));
+  ANNULUS_ASSIGN_OR_RETURN(const int32_t shared, fields.Integer(kKey, 0, layers - 1, usual));
+  if (shared >= layers) {  // the usual number, of a model with few layers
+    return fields.Invalid(kKey, absl::StrCat("a whole number from 0 to ", layers - 1));
   }
   for (int32_t i = layers - shared; i < layers; ++i) {
     LayerConfig& layer = config.layers[static_cast<size_t>(i)];
-    if (wide) layer.intermediate_size = 2 * config.intermediate_size;
     for (int32_t from = 0; from < layers - shared; ++from) {
       const LayerConfig& other = config.layers[static_cast<size_t>(from)];
       if (other.window == layer.window && other.attention == layer.attention) layer.keys_of = from;
@@ -86,6 +86,68 @@ absl::Status ShareKeys(const JsonFields& fields, ModelConfig& config) {
         absl::StrCat("a number of layers at the end that leaves one of each kind with keys and "
                      "values of its own; layer ",
                      i, " finds none"));
+  }
+  return absl::OkStatus();
+}
+
+// Layers that attend another's keys may have blocks twice as wide.
+absl::Status WidenBlocks(const JsonFields& fields, ModelConfig& config) {
+  ANNULUS_ASSIGN_OR_RETURN(const bool wide, fields.Boolean("use_double_wide_mlp", false));
+  if (!wide) return absl::OkStatus();
+  if (2 * int64_t{config.intermediate_size} > kMostIntermediate) {
+    return fields.Invalid("intermediate_size",
+                          absl::StrCat("at most ", kMostIntermediate / 2,
+                                       ", because use_double_wide_mlp doubles it"));
+  }
+  for (LayerConfig& layer : config.layers) {
+    if (!layer.has_own_keys()) layer.intermediate_size = 2 * config.intermediate_size;
+  }
+  return absl::OkStatus();
+}
+
+// One width for all blocks, or a list of theirs.
+absl::Status ParseWidths(const JsonFields& fields, ModelConfig& config) {
+  constexpr char kKey[] = "intermediate_size";
+  const nlohmann::json* value = fields.Find(kKey);
+  if (value == nullptr || !value->is_array()) {
+    ANNULUS_ASSIGN_OR_RETURN(config.intermediate_size, fields.Integer(kKey, 1, kMostIntermediate));
+    return absl::OkStatus();
+  }
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<double> widths,
+                           fields.Numbers(kKey, config.layers.size(), false, 1, kMostIntermediate));
+  for (size_t i = 0; i < widths.size(); ++i) {
+    const auto width = static_cast<int32_t>(widths[i]);
+    if (width != widths[i]) return fields.Invalid(kKey, "whole numbers, one for each layer");
+    config.layers[i].intermediate_size = width;
+  }
+  config.intermediate_size = config.layers.front().intermediate_size;
+  return absl::OkStatus();
+}
+
+// So many standard deviations above its mean a normally distributed number is with the probability
+// 1 - part.
+float Deviations(double part) {
+  double low = -40, high = 40;
+  for (int i = 0; i < 100; ++i) {
+    const double middle = (low + high) / 2;
+    (std::erfc(-middle / std::sqrt(2.0)) / 2 < part ? low : high) = middle;
+  }
+  return static_cast<float>((low + high) / 2);
+}
+
+// The part of each block's gate that is cut off; 0: nothing is.
+absl::Status ParseCutoffs(const JsonFields& fields, ModelConfig& config) {
+  constexpr char kKey[] = "activation_sparsity_pattern";
+  constexpr double kMostPart = 0.999999;
+  constexpr size_t kUsualLayers = 10;
+  std::vector<double> parts(config.layers.size());
+  if (fields.Has(kKey)) {
+    ANNULUS_ASSIGN_OR_RETURN(parts, fields.Numbers(kKey, parts.size(), false, 0, kMostPart));
+  } else if (parts.size() > kUsualLayers) {
+    std::fill_n(parts.begin(), kUsualLayers, 0.95);
+  }
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i] > 0) config.layers[i].cutoff = Deviations(parts[i]);
   }
   return absl::OkStatus();
 }
@@ -108,7 +170,35 @@ absl::Status ParseGemma4Layers(const JsonFields& fields, ModelConfig& config) {
   for (LayerConfig& layer : config.layers) {
     layer.values_are_keys = values_are_keys && layer.window == 0;
   }
-  return ShareKeys(fields, config);
+  ANNULUS_RETURN_IF_ERROR(ShareKeys(fields, 0, config));
+  return WidenBlocks(fields, config);
+}
+
+absl::Status ParseGemma3nLayers(const JsonFields& fields, ModelConfig& config) {
+  constexpr int64_t kUsualShared = 15;
+  ANNULUS_RETURN_IF_ERROR(ParseWidths(fields, config));
+  ANNULUS_RETURN_IF_ERROR(ParseCutoffs(fields, config));
+  return ShareKeys(fields, kUsualShared, config);
+}
+
+// altup_coef_clip bounds weights in training alone.
+absl::Status ParseGemma3n(const JsonFields& fields, double logits_cap, ModelConfig& config) {
+  config.attention_scale = 1;
+  ANNULUS_ASSIGN_OR_RETURN(config.logits_soft_cap,
+                           SoftCap(fields, "final_logit_softcapping", logits_cap));
+  ANNULUS_ASSIGN_OR_RETURN(config.layer_input_size,
+                           fields.Integer("hidden_size_per_layer_input", 1, kMostLayerInput, 256));
+  ANNULUS_ASSIGN_OR_RETURN(
+      config.layer_input_vocabulary,
+      fields.Integer("vocab_size_per_layer_input", 1, kMostVocabulary, 262144));
+  StreamsConfig& streams = config.streams;
+  ANNULUS_ASSIGN_OR_RETURN(streams.count, fields.Integer("altup_num_inputs", 1, kMostStreams, 4));
+  ANNULUS_ASSIGN_OR_RETURN(streams.active,
+                           fields.Integer("altup_active_idx", 0, streams.count - 1, 0));
+  ANNULUS_ASSIGN_OR_RETURN(streams.scaled, fields.Boolean("altup_correct_scale", true));
+  ANNULUS_ASSIGN_OR_RETURN(config.laurel_rank,
+                           fields.Integer("laurel_rank", 1, kMostLayerInput, 64));
+  return absl::OkStatus();
 }
 
 absl::Status ParseGemma4(const JsonFields& fields, ModelConfig& config) {

@@ -20,6 +20,13 @@ absl::Status ParseGemma4Layers(const JsonFields& fields, ModelConfig& config);
 // Gemma 4: what all of its layers have. Call after ParseExperts.
 absl::Status ParseGemma4(const JsonFields& fields, ModelConfig& config);
 
+// Gemma 3n: what differs between its layers: widths of blocks, where their gates are cut off, whose
+// keys and values they attend. Call when layers have their windows.
+absl::Status ParseGemma3nLayers(const JsonFields& fields, ModelConfig& config);
+
+// Gemma 3n: what all of its layers have. `logits_cap`: the default of final_logit_softcapping.
+absl::Status ParseGemma3n(const JsonFields& fields, double logits_cap, ModelConfig& config);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_ENGINE_MODEL_FIELDS_GEMMA_FIELDS_H_

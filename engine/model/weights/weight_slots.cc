@@ -54,6 +54,9 @@ class SlotLister {
   void AddStackedExpert(const std::string& prefix, int64_t expert, GatedWeights& target);
   void AddHalvedExpert(const std::string& prefix, int64_t expert, GatedWeights& target);
   void AddInputs();
+  void AddStreams();
+  void AddRows(const std::string& name, int64_t rows, int64_t cols, DeviceVector& target);
+  void AddLayerStreams(const std::string& prefix, LayerWeights& layer);
   void AddEnding(const std::string& prefix, LayerWeights& layer);
 
   const ModelConfig& config_;
@@ -77,6 +80,12 @@ void SlotLister::AddNorms(const std::string& prefix, const LayerConfig& config,
     if (norm == LayerNorm::kRouterInput) {
       const float factor = 1 / std::sqrt(static_cast<float>(hidden_));
       slots_.vectors.push_back({{whole, {hidden_}, hidden_}, &layer.norms[norm], false, factor});
+      continue;
+    }
+    if (norm == LayerNorm::kStreamRouter) {
+      const float factor = 1 / static_cast<float>(hidden_);
+      slots_.vectors.push_back(
+          {{whole + ".weight", {hidden_}, hidden_}, &layer.norms[norm], false, factor});
       continue;
     }
     const bool of_heads = norm == LayerNorm::kQuery || norm == LayerNorm::kKey;
@@ -287,6 +296,44 @@ void SlotLister::AddInputs() {
                             std::sqrt(0.5f)});
 }
 
+// What makes the streams but the first of the embedding, and one of all for the head.
+void SlotLister::AddStreams() {
+  if (!config_.streams.used()) return;
+  const auto others = static_cast<size_t>(config_.streams.count) - 1;
+  weights_.stream_projections.resize(others);
+  weights_.stream_unprojections.resize(others);
+  for (size_t i = 0; i < others; ++i) {
+    AddLinear(absl::StrCat(names_.model, "altup_projections.", i), hidden_, hidden_, false,
+              weights_.stream_projections[i]);
+    AddLinear(absl::StrCat(names_.model, "altup_unembed_projections.", i), hidden_, hidden_, false,
+              weights_.stream_unprojections[i]);
+  }
+}
+
+// A matrix that is kept as a vector, row after row.
+void SlotLister::AddRows(const std::string& name, int64_t rows, int64_t cols,
+                         DeviceVector& target) {
+  for (int64_t row = 0; row < rows; ++row) {
+    AddVector({name + ".weight", {rows, cols}, cols, row}, target);
+  }
+}
+
+void SlotLister::AddLayerStreams(const std::string& prefix, LayerWeights& layer) {
+  if (config_.laurel_rank > 0) {
+    AddLinear(prefix + "laurel.linear_left", config_.laurel_rank, hidden_, false,
+              layer.laurel_left);
+    AddLinear(prefix + "laurel.linear_right", hidden_, config_.laurel_rank, false,
+              layer.laurel_right);
+  }
+  if (!config_.streams.used()) return;
+  const std::string altup = prefix + "altup.";
+  const int64_t count = config_.streams.count;
+  AddLinear(altup + "modality_router", count, hidden_, false, layer.stream_router);
+  AddRows(altup + "prediction_coefs", count * count, count, layer.prediction);
+  AddRows(altup + "correction_coefs", count, count, layer.correction);
+  AddVector({altup + "correct_output_scale", {hidden_}, hidden_}, layer.corrected_scale);
+}
+
 void SlotLister::AddEnding(const std::string& prefix, LayerWeights& layer) {
   const int64_t size = config_.layer_input_size;
   if (size > 0) {
@@ -314,9 +361,11 @@ WeightSlots SlotLister::List() {
     } else {
       AddMlp(absl::StrCat(prefix, config_.traits.tensors.block), config, layer);
     }
+    AddLayerStreams(prefix, layer);
     AddEnding(prefix, layer);
   }
   AddInputs();
+  AddStreams();
   AddNorm(names_.model + "norm", hidden_, weights_.final_norm);
   if (config_.traits.norm_biases) {
     AddVector({names_.model + "norm.bias", {hidden_}, hidden_}, weights_.final_norm_bias);

@@ -74,6 +74,12 @@ struct LayerWeights {
   ExpertsWeights experts;
   LinearWeights input_gate;        // [layer_input_size, hidden]
   LinearWeights input_projection;  // [hidden, layer_input_size]
+  LinearWeights stream_router;     // [streams, hidden]
+  DeviceVector prediction;         // [streams * streams, streams]: PredictStreamsParams
+  DeviceVector correction;         // [streams, streams]: CorrectStreamsParams
+  DeviceVector corrected_scale;    // [hidden]
+  LinearWeights laurel_left;       // [laurel_rank, hidden]
+  LinearWeights laurel_right;      // [hidden, laurel_rank]
   DeviceVector scale;              // [1]
   float host_scale = 1;            // the same, for the host
 };
@@ -89,6 +95,9 @@ struct ModelWeights {
   LinearWeights layer_projection;      // [layers * layer_input_size, hidden]
   DeviceVector layer_projection_norm;  // [layer_input_size]
   DeviceVector ones;                   // weights of norms that have none
+  // Of the streams but the first: [hidden, hidden] of the embedding, and before the head.
+  std::vector<LinearWeights> stream_projections;
+  std::vector<LinearWeights> stream_unprojections;
   std::vector<LayerWeights> layers;
   int64_t parameters = 0;            // number of weights, a tied head counted once
   size_t bytes = 0;                  // of backend memory

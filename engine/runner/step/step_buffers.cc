@@ -35,6 +35,7 @@ std::array<int64_t, kLayerArrays> CountValues(const StepSizes& sizes) {
   std::array<int64_t, kLayerArrays> columns{};
   for (const LayerGraph& layer : sizes.model.graph) {
     const auto uses = [&](LayerArray array, int64_t count) {
+      if (array == LayerArray::kActiveStream) array = LayerArray::kStreams;
       const auto i = static_cast<size_t>(array);
       rows[i] = std::max(rows[i], count);
       columns[i] = std::max(columns[i], layer.columns[i]);
@@ -80,7 +81,7 @@ void ForEachArray(bool inside_block, StepBuffers& b, Visit& visit) {
   for (size_t i = 0; i < kLayerArrays; ++i) {
     const auto array = static_cast<LayerArray>(i);
     if (InsideBlock(array) != inside_block) continue;
-    if (array == LayerArray::kResidual && b.sizes.suspends) continue;
+    if (array == PassedOn(b.sizes.model.config) && b.sizes.suspends) continue;
     visit(Memory::kDevice, b.values[i], b.arrays[i]);
   }
 }
@@ -119,6 +120,10 @@ void ForEachOfHead(const StepSizes& sizes, StepBuffers::Head& b, Visit& visit) {
   const ModelConfig& config = sizes.model.config;
   const int64_t logits = kLogitsRows * config.vocabulary;
   visit(Memory::kDevice, kLogitsRows * config.hidden_size, b.normed);
+  if (config.streams.used()) {
+    visit(Memory::kDevice, kLogitsRows * config.streams.count * config.hidden_size, b.streams);
+    visit(Memory::kDevice, kLogitsRows * config.hidden_size, b.projected);
+  }
   visit(Memory::kDevice, logits, b.logits);
   visit(Memory::kHost, config.vocabulary, b.workspace);
   visit(Memory::kHost, kLogitsRows, b.tokens);
@@ -209,8 +214,9 @@ StepBytes CountStepBytes(const RankModel& model, int rows, int ranks,
 
 size_t CountSuspendedBytes(const RankModel& model, int rows) {
   if (rows == 0) return 0;
-  return StepArena::BytesFor<float>(static_cast<size_t>(rows + 1) *
-                                    static_cast<size_t>(model.config.hidden_size));
+  const ModelConfig& config = model.config;
+  const int64_t columns = config.hidden_size * std::max(1, config.streams.count);
+  return StepArena::BytesFor<float>(static_cast<size_t>((rows + 1) * columns));
 }
 
 }  // namespace annulus

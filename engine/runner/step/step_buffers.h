@@ -49,7 +49,7 @@ struct StepSizes {
   StateRows states = {};  // from RingAttention::Reserve
   int64_t wide_rows = 0;  // BackendCapabilities::wide_rows
   bool in_place = false;  // the host reads logits where the device wrote them
-  bool suspends = false;  // the caller sets the residual, which outlives the step
+  bool suspends = false;  // the caller sets what layers pass on, which outlives the step
 };
 
 // The buffers of one step. A single list in step_buffers.cc says what they are: Take takes them
@@ -94,6 +94,8 @@ struct StepBuffers {
   // For kLogitsRows rows.
   struct Head {
     std::span<float> normed;         // [rows, hidden]
+    std::span<float> streams;        // [rows, streams * hidden]; of StreamsConfig
+    std::span<float> projected;      // [rows, hidden]; likewise
     std::span<float> logits;         // [rows, vocabulary]
     std::span<float> seen;           // the same in host memory; StepSizes::in_place: not taken
     std::span<int32_t> tokens;       // [rows] readable by host and device

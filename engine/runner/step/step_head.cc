@@ -70,24 +70,32 @@ std::span<float> StepHead::SeenLogits(size_t first, size_t count) const {
   return all.subspan(first * vocabulary, count * vocabulary);
 }
 
-absl::Status StepHead::ComputeLogits(std::span<const Row> rows) {
+// Rows that lie side by side share a call; in a step that decodes that is all of them.
+absl::Status StepHead::NormResiduals(std::span<const Row> rows, MatrixView normed) {
   const ModelConfig& config = state_.model().config;
   const ModelWeights& weights = state_.weights();
-  const int64_t hidden = config.hidden_size;
   const auto count = static_cast<int64_t>(rows.size());
-  const MatrixView normed = DenseRows(buffers_.head.normed, 0, count, hidden);
-  // Rows that lie side by side share a call; in a step that decodes that is all of them.
   for (int64_t first = 0, end = 0; first < count; first = end) {
     do {
       ++end;
     } while (end < count && rows[end].row == rows[end - 1].row + 1);
     const MatrixView residual =
-        buffers_.Rows(LayerArray::kResidual, rows[first].row, end - first, hidden);
+        buffers_.Rows(LayerArray::kResidual, rows[first].row, end - first, config.hidden_size);
     ANNULUS_RETURN_IF_ERROR(state_.ops().norm(
         state_.stream(),
         {residual, weights.final_norm.data(), config.norm, normed.row_range(first, end - first),
          false, weights.final_norm_bias.data()}));
   }
+  return absl::OkStatus();
+}
+
+absl::Status StepHead::ComputeLogits(std::span<const Row> rows) {
+  const ModelConfig& config = state_.model().config;
+  const ModelWeights& weights = state_.weights();
+  const MatrixView normed =
+      DenseRows(buffers_.head.normed, 0, static_cast<int64_t>(rows.size()), config.hidden_size);
+  ANNULUS_RETURN_IF_ERROR(config.streams.used() ? NormStreams(rows, normed)
+                                                : NormResiduals(rows, normed));
   const MatrixView logits = Logits(0, rows.size());
   ANNULUS_RETURN_IF_ERROR(
       state_.ops().linear(state_.stream(), {normed, &weights.head(), nullptr, logits}));

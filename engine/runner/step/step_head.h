@@ -31,7 +31,7 @@ class StepHead {
         evidence_(evidence),
         launch_(std::move(launch)) {}
 
-  // Reads the residual of the last layer. Takes the buffers of StepBuffers::Phase::kHead. Appends
+  // Reads what the last layer passed on. Takes the buffers of StepBuffers::Phase::kHead. Appends
   // logits and tokens to `result`.
   absl::Status Run(RankResult& result);
 
@@ -47,6 +47,9 @@ class StepHead {
   MatrixView Logits(size_t first, size_t count) const;
   std::span<float> SeenLogits(size_t first, size_t count) const;
   absl::Status ComputeLogits(std::span<const Row> rows);
+  absl::Status NormResiduals(std::span<const Row> rows, MatrixView normed);
+  absl::Status NormStreams(std::span<const Row> rows, MatrixView normed);
+  absl::Status MergeStreams(std::span<const Row> rows, MatrixView merged);
   absl::Status SampleOrCopy(std::span<const Row> rows);
   Sampler& SamplerOf(const PlanItem& item) const;
   bool ChosenOnDevice(const PlanItem& item) const;

@@ -1,5 +1,6 @@
 // What each layer has of a token besides the residual ("per-layer embeddings" of Gemma 4).
 #include <algorithm>
+#include <vector>
 
 #include "engine/runner/step/step_layers.h"
 #include "kernels/base/status_macros.h"
@@ -28,6 +29,9 @@ absl::Status StepLayers::FillInputs(int64_t first, int64_t rows) {
   const int64_t size = config.layer_input_size;
   const int64_t columns = size * model().layers();
   const std::span<const int32_t> tokens = std::span(rows_.tokens).subspan(first, rows);
+  // Tokens that have none take that of token 0.
+  std::vector<int32_t> second(tokens.begin(), tokens.end());
+  for (int32_t& token : second) token = token < config.layer_input_vocabulary ? token : 0;
   const MatrixView embedded = DenseRows(buffers_.inputs.embedded, 0, rows, config.hidden_size);
   const MatrixView projected = DenseRows(buffers_.inputs.projected, 0, rows, columns);
   const MatrixView made = buffers_.Rows(LayerArray::kLayerInputs, first, rows, columns);
@@ -36,7 +40,7 @@ absl::Status StepLayers::FillInputs(int64_t first, int64_t rows) {
   ANNULUS_RETURN_IF_ERROR(
       ops().linear(stream(), {embedded, &projection.weight, projection.bias.data(), projected,
                               false, ActivationsOf(model().activations, projection.weight.dtype)}));
-  ANNULUS_RETURN_IF_ERROR(ops().embed(stream(), {&weights.layer_embedding, tokens, made}));
+  ANNULUS_RETURN_IF_ERROR(ops().embed(stream(), {&weights.layer_embedding, second, made}));
   ANNULUS_RETURN_IF_ERROR(ops().scale(stream(), {made, model().layer_embedding_scale}));
   // The model divides the projection by sqrt(hidden_size), which a norm undoes but for its epsilon.
   NormRule rule = config.norm;

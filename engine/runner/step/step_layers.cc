@@ -10,6 +10,7 @@ namespace annulus {
 
 absl::Status StepLayers::Embed() {
   if (rows_.tokens.empty()) return absl::OkStatus();
+  if (model().config.streams.used()) return EmbedStreams();
   return EmbedRows(rows_.tokens, buffers_.Rows(LayerArray::kResidual, 0, rows_.count(),
                                                model().config.hidden_size));
 }
@@ -121,8 +122,19 @@ absl::Status StepLayers::RunOne(const Operation& operation, const Pass& pass) {
     case Operation::Kind::kClear:
       return ops().scale(stream(), {View(operation.output, pass.rows, pass), 0});
     case Operation::Kind::kScale:
-      return ops().scale(stream(),
-                         {View(operation.output, pass.rows, pass), weights(pass.layer).host_scale});
+      return ops().scale(
+          stream(), {View(operation.output, pass.rows, pass),
+                     operation.factor != 0 ? operation.factor : weights(pass.layer).host_scale});
+    case Operation::Kind::kCutOff:
+      return ops().cut_off(stream(),
+                           {View(operation.output, RowsOf(operation.rows, pass), pass),
+                            *model().config.layers[static_cast<size_t>(pass.layer)].cutoff});
+    case Operation::Kind::kPredict:
+      return Predict(operation, pass);
+    case Operation::Kind::kCorrect:
+      return Correct(operation, pass);
+    case Operation::Kind::kSpread:
+      return Spread(operation, pass);
     case Operation::Kind::kActivate:
       break;
   }
@@ -159,6 +171,9 @@ MatrixView StepLayers::View(LayerArray array, int64_t rows, const Pass& pass) {
     const int64_t offset = pass.first * columns + pass.layer * own;
     return {buffers_.of(array).data() + offset, rows, own, columns};
   }
+  if (array == LayerArray::kActiveStream) {
+    return StreamOf(model().config.streams.active, pass.first, rows);
+  }
   return buffers_.Rows(array, InsideBlock(array) ? 0 : pass.first, rows, columns);
 }
 
@@ -179,6 +194,7 @@ absl::Status StepLayers::Norm(const Operation& operation, const Pass& pass) {
   const int64_t size = values ? shape.v_dim : own_weights ? shape.k_dim : weight.size();
   const auto in_parts = [&](LayerArray array) -> MatrixView {
     const MatrixView view = View(array, rows, pass);
+    if (view.cols == size) return view;
     return {view.data, rows * view.cols / size, size, size};
   };
   return ops().norm(stream(), {in_parts(operation.input), weight.data(), model().config.norm,

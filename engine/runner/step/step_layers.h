@@ -22,7 +22,7 @@ class StepLayers {
              StepAttention& attention)
       : state_(state), plan_(plan), rows_(rows), buffers_(buffers), attention_(attention) {}
 
-  // Fills the residual of all rows. Call before layer 0.
+  // Fills what the first layer reads (PassedOn) of all rows. Call before layer 0.
   absl::Status Embed();
   // Fills kLayerInputs, if layers have inputs. Call before the first layer of a step or stretch.
   absl::Status FillInputs();
@@ -74,6 +74,13 @@ class StepLayers {
   absl::Status ExpertsOfManyRows(Pass pass);
   absl::Status AddGated(const Operation& operation, const Pass& pass);
   RouteParams Route(const Pass& pass, std::span<int32_t> chosen, std::span<float> shares);
+
+  // Several residuals of a row (step_streams.cc).
+  absl::Status EmbedStreams();
+  absl::Status Predict(const Operation& operation, const Pass& pass);
+  absl::Status Correct(const Operation& operation, const Pass& pass);
+  absl::Status Spread(const Operation& operation, const Pass& pass);
+  MatrixView StreamOf(int n, int64_t first, int64_t rows);
 
   RankState& state_;
   const StepPlan& plan_;

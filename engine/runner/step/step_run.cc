@@ -51,15 +51,16 @@ absl::Status StepRun::Run(RankResult& result) {
 }
 
 absl::Status StepRun::TakeBuffers() {
-  if (plan_.stretch.has_value()) ANNULUS_RETURN_IF_ERROR(TakeResidual());
+  if (plan_.stretch.has_value()) ANNULUS_RETURN_IF_ERROR(TakePassedOn());
   return buffers_.Take(StepBuffers::Phase::kStep, *state_.parts.arena, *state_.parts.host_arena);
 }
 
 // What a suspended chunk's layers pass on stays where it is from the first stretch to the last.
-absl::Status StepRun::TakeResidual() {
-  std::span<float>& residual = buffers_.of(LayerArray::kResidual);
+absl::Status StepRun::TakePassedOn() {
+  const LayerArray passed_on = PassedOn(state_.model().config);
+  std::span<float>& values = buffers_.of(passed_on);
   if (stretch_.first_layer > 0) {
-    residual = state_.suspended->residual;
+    values = state_.suspended->passed_on;
     return absl::OkStatus();
   }
   StepArena* const arena = state_.parts.suspended;
@@ -68,16 +69,16 @@ absl::Status StepRun::TakeResidual() {
         "the plan suspends a chunk between layers, and this rank has no memory for that");
   }
   arena->Reset();
-  ANNULUS_ASSIGN_OR_RETURN(residual,
-                           arena->Take<float>(static_cast<size_t>(
-                               buffers_.values[static_cast<size_t>(LayerArray::kResidual)])));
+  ANNULUS_ASSIGN_OR_RETURN(
+      values,
+      arena->Take<float>(static_cast<size_t>(buffers_.values[static_cast<size_t>(passed_on)])));
   return absl::OkStatus();
 }
 
 void StepRun::Suspend() {
   if (!state_.suspended.has_value()) state_.suspended.emplace().chunk.items = plan_.items;
   state_.suspended->chunk.layers = stretch_.end_layer;
-  state_.suspended->residual = buffers_.of(LayerArray::kResidual);
+  state_.suspended->passed_on = buffers_.of(PassedOn(state_.model().config));
   state_.suspended->attention = std::move(attention_.reports());
   state_.suspended->evidence = std::move(attention_.evidence());
 }

@@ -23,7 +23,7 @@ class StepRun {
 
  private:
   absl::Status TakeBuffers();
-  absl::Status TakeResidual();
+  absl::Status TakePassedOn();
   absl::Status BeginGraph();
   absl::Status LaunchGraph();
   void Suspend();

@@ -32,6 +32,10 @@ OpTable Ops() {
   ops.add_choices = AddChoices;
   ops.gather_rows = GatherRows;
   ops.scatter_add = ScatterAdd;
+  ops.predict_streams = PredictStreams;
+  ops.correct_streams = CorrectStreams;
+  ops.match_magnitude = MatchMagnitude;
+  ops.cut_off = CutOff;
   ops.sample = Sample;
   return ops;
 }

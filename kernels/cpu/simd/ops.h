@@ -56,6 +56,14 @@ absl::Status AddChoices(const SimdKernels& isa, CpuStream& stream, const AddChoi
 absl::Status GatherRows(CpuStream& stream, const GatherRowsParams& params);
 absl::Status ScatterAdd(const SimdKernels& isa, CpuStream& stream, const ScatterAddParams& params);
 
+absl::Status PredictStreams(const SimdKernels& isa, CpuStream& stream,
+                            const PredictStreamsParams& params);
+absl::Status CorrectStreams(const SimdKernels& isa, CpuStream& stream,
+                            const CorrectStreamsParams& params);
+absl::Status MatchMagnitude(const SimdKernels& isa, CpuStream& stream,
+                            const MatchMagnitudeParams& params);
+absl::Status CutOff(CpuStream& stream, const CutOffParams& params);
+
 // Whether pages of `dtype` use one byte per element.
 inline bool IsNarrow(DType dtype) { return static_cast<int>(dtype) >= kStorageTypes; }
 // The index of `dtype` in the SimdKernels tables for storage types and for narrow types.

@@ -167,6 +167,11 @@ TEST_F(SameBitsTest, OfAModelWhoseLayersDifferInShapeAndAttendKeysOfOthers) {
   Check(testing::WindowedModel(folder, "gemma4"));
 }
 
+TEST_F(SameBitsTest, OfAModelWithSeveralResiduals) {
+  const testing::TempDirectory folder;
+  Check(testing::WindowedModel(folder, "gemma3n"));
+}
+
 TEST_F(SameBitsTest, OfAModelWithExpertsBesideTheBlock) {
   const testing::TempDirectory folder;
   Check(testing::WindowedModel(folder, "gemma4_moe"));

@@ -1,5 +1,5 @@
-// Gemma 4 as GGUF files that follow llama.cpp's converter (golden/gguf/make_gemma4_files.py): the
-// same bits as the directories that they were made of, whose logits are those of Transformers.
+// Gemma 3n and 4 as GGUF files that follow llama.cpp's converter (golden/gguf/make_*.py): the same
+// bits as the directories that they were made of, whose logits are those of Transformers.
 #include "engine/gguf/gguf_gemma4.h"
 
 #include <gmock/gmock.h>
@@ -38,7 +38,7 @@ using testing::GgufWriter;
 using ::testing::HasSubstr;
 using testing::StepDriver;
 
-class GgufGemma4Test : public ::testing::TestWithParam<const char*> {
+class GgufFilesTest : public ::testing::TestWithParam<const char*> {
  protected:
   static std::string Directory() {
     return testing::TestFile(absl::StrCat("golden/", GetParam())).string();
@@ -67,7 +67,7 @@ class GgufGemma4Test : public ::testing::TestWithParam<const char*> {
   CpuWorld world_;
 };
 
-TEST_P(GgufGemma4Test, HasTheTokensAndTheBitsOfTheDirectory) {
+TEST_P(GgufFilesTest, HasTheTokensAndTheBitsOfTheDirectory) {
   const testing::Golden golden = testing::LoadGolden(Directory());
   const LoadedModel file = Load(File(), DType::kF32);
   const LoadedModel directory = Load(Directory(), DType::kF32);
@@ -89,7 +89,7 @@ TEST_P(GgufGemma4Test, HasTheTokensAndTheBitsOfTheDirectory) {
 }
 
 // Without a dtype: bf16, as both store matrices.
-TEST_P(GgufGemma4Test, HasTheBitsOfTheDirectoryAsStored) {
+TEST_P(GgufFilesTest, HasTheBitsOfTheDirectoryAsStored) {
   const testing::Golden golden = testing::LoadGolden(Directory());
   const LoadedModel file = Load(File(), std::nullopt);
   EXPECT_EQ(file.info.weights_dtype, DType::kBF16);
@@ -97,7 +97,7 @@ TEST_P(GgufGemma4Test, HasTheBitsOfTheDirectoryAsStored) {
   EXPECT_TRUE(got.logits == Run(Load(Directory(), std::nullopt).ranks, 2, golden.prompt, 8).logits);
 }
 
-TEST_P(GgufGemma4Test, AConvertedFileServesTheSame) {
+TEST_P(GgufFilesTest, AConvertedFileServesTheSame) {
   const testing::TempDirectory directory;
   const std::vector<int32_t> prompt = testing::LoadGolden(Directory()).prompt;
   for (const DType dtype : {DType::kI8, DType::kBF16}) {
@@ -108,6 +108,11 @@ TEST_P(GgufGemma4Test, AConvertedFileServesTheSame) {
                 Run(Load(File(), dtype).ranks, 1, prompt, 8).logits);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(, GgufFilesTest, ::testing::Values("gemma3n", "gemma4", "gemma4_moe"),
+                         [](const auto& info) { return std::string(info.param); });
+
+class GgufGemma4Test : public GgufFilesTest {};
 
 // The end of a turn is the family's, whatever the file names; marks that the converter types as
 // user-defined are control tokens, as the publisher's tokenizer.json has them.

@@ -112,7 +112,7 @@ TEST_F(ConvertModelTest, ConvertsEveryFormOfCheckpoint) {
   const OpTable& ops = *registry_.Available("cpu").front();
   for (const char* family :
        {"phi3", "gpt_oss", "gpt_oss_bf16", "mixtral", "llama_fp8", "gemma2", "llama_rope3_sharded",
-        "glm4", "granite4", "phi4_multimodal", "gemma4", "gemma4_moe"}) {
+        "glm4", "granite4", "phi4_multimodal", "gemma4", "gemma4_moe", "gemma3n"}) {
     for (const DType dtype : {DType::kI8, DType::kF8E4M3, DType::kI4G32}) {
       SCOPED_TRACE(absl::StrCat(family, " ", DTypeName(dtype)));
       const std::string model = testing::TestFile(absl::StrCat("golden/", family)).string();

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -77,13 +78,24 @@ TEST(LayerGraphTest, EveryWeightOfEveryFamilyIsReadOnce) {
     for (size_t i = 0; i < graph.size(); ++i) {
       const LayerWeights& layer = weights.layers[i];
       read += layer.sinks.size() + layer.choice_bias.size() + layer.expert_factors.size() +
-              layer.scale.size();
+              layer.scale.size() + layer.prediction.size() + layer.correction.size() +
+              layer.corrected_scale.size();
+      if (config.streams.used()) {
+        // The first spreads what it norms; the others are read twice.
+        read += layer.norms[LayerNorm::kLayerInput].size();
+        read -= layer.norms[LayerNorm::kStreamRouter].size() +
+                layer.norms[LayerNorm::kAttentionInput].size() +
+                layer.stream_router.weight.in_features * config.streams.count;
+      }
       ForEachOperation(graph[i], [&](const Operation& operation) {
         read += ExpectWeights(graph[i], weights.layers[i], operation);
       });
     }
     const int64_t inputs = config.layer_input_size * std::ssize(config.layers);
     read += inputs * (config.layer_input_vocabulary + config.hidden_size) + config.layer_input_size;
+    const auto others = static_cast<int64_t>(weights.stream_projections.size());
+    EXPECT_EQ(others, std::max(0, config.streams.count - 1));
+    read += 2 * others * config.hidden_size * config.hidden_size;
     EXPECT_EQ(read, weights.parameters);
   }
 }

@@ -166,6 +166,7 @@ TEST(ModelConfigTest, EveryFamilyIsReadWithItsDefaults) {
       keys["layer_types"] = "[\"attention\",\"attention\",\"attention\"]";
       keys["num_local_experts"] = "0";
     }
+    if (family.gemma3n) keys["num_kv_shared_layers"] = "0";  // its default is for more layers
     const ModelConfig config = Good(FamilyKeys(name, keys));
     EXPECT_EQ(config.architecture, name);
     EXPECT_FALSE(config.ropes.empty());
@@ -174,7 +175,7 @@ TEST(ModelConfigTest, EveryFamilyIsReadWithItsDefaults) {
       EXPECT_LT(layer.rope, static_cast<int32_t>(config.ropes.size()));
     }
   }
-  EXPECT_EQ(Families().size(), 37u);
+  EXPECT_EQ(Families().size(), 38u);
 }
 
 // As publishers write it: what the family's defaults say is left out.
@@ -388,11 +389,12 @@ std::vector<BadConfig> BadConfigs() {
       {"UnknownArchitecture",
        {{"architectures", "[\"Qwen3NextForCausalLM\"]"}, {"model_type", "\"qwen3_next\""}},
        "model_type is \"qwen3_next\"; allowed: one of "
-       "llama, mistral, qwen2, qwen3, phi3, gemma2, gemma3_text, gemma4_text, smollm3, olmo2, "
+       "llama, mistral, qwen2, qwen3, phi3, gemma2, gemma3_text, gemma4_text, gemma3n_text, "
+       "smollm3, olmo2, "
        "mixtral, qwen3_moe, gpt_oss, ministral3, olmo3, exaone4, seed_oss, granite, "
        "granitemoehybrid, gemma, olmoe, hunyuan_v1_dense, ernie4_5, glm, glm4, qwen2_moe, "
        "glm4_moe, minimax_m2, phi4_multimodal, cohere, cohere2, stablelm, starcoder2, gemma3, "
-       "gemma4, "
+       "gemma3n, gemma4, "
        "mistral3, "
        "qwen2_vl, "
        "qwen2_5_vl, qwen3_vl, qwen3_vl_moe. Such a model has layers of linear attention, which is "

@@ -127,6 +127,7 @@ INSTANTIATE_TEST_SUITE_P(
                                                            {"olmo2"},
                                                            {"gemma4"},
                                                            {"gemma4_moe"},
+                                                           {"gemma3n"},
                                                            {"llama_mha", DType::kI8},
                                                            {"gpt_oss", DType::kBF16},
                                                            {"llama_mha", DType::kF8E4M3}},

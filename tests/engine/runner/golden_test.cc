@@ -347,6 +347,16 @@ TEST(Power, EveryDifferenceOfAFamilyShows) {
             1e-4);
   const auto without_factors = [](RankModel& m) { m.weights.layers[0].expert_factors = {}; };
   EXPECT_GT(error("gemma4_moe", without_factors), kVisible);
+  for (const char* name : {"gemma3n", "gemma3n_three"}) {
+    EXPECT_GT(error(name, [](RankModel& m) { m.config.layers[2].cutoff = 1.0f; }), kVisible);
+    EXPECT_GT(error(name, [](RankModel& m) { m.config.streams.scaled ^= true; }), kVisible);
+    EXPECT_GT(error(name, [](RankModel& m) { m.config.laurel_rank = 0; }), kVisible);
+    EXPECT_GT(error(name, [](RankModel& m) { m.config.logits_soft_cap = 0; }), 1e-4);
+  }
+  EXPECT_GT(error("gemma3n", [](RankModel& m) { m.config.streams.active = 1; }), kVisible);
+  EXPECT_GT(error("gemma3n", [](RankModel& m) { m.config.layers[4].keys_of = 0; }), kVisible);
+  EXPECT_GT(error("gemma3n_three", [](RankModel& m) { m.config.layer_input_vocabulary = 80; }),
+            kVisible);
   EXPECT_GT(error("minimax_m2", without_choice_bias), kVisible);
   EXPECT_GT(error("minimax_m2", without_head_norms), kVisible);
   EXPECT_GT(error("gpt_oss", [](RankModel& m) { m.config.activation_limit = 7; }), kVisible);
@@ -422,7 +432,7 @@ void ExpectSameBits(CpuWorld& world, const RankModel& model, int ranks,
 TEST(Invariance, BitsDoNotDependOnBatchChunkModeOrRing) {
   CpuWorld world;
   for (const std::string name : {"llama_gqa_bf16", "llama_windows", "qwen3_moe", "qwen2_moe",
-                                 "gemma4", "gemma4_moe", "cohere2"}) {
+                                 "gemma4", "gemma4_moe", "gemma3n", "cohere2"}) {
     const Checkpoint checkpoint = Open(name);
     std::vector<const OpTable*> tables = world.registry.Available("cpu");
     // Sanitizers see the same steps with every table, so the fastest is enough; the kernels have

@@ -100,7 +100,8 @@ void ExpectFilled(const RankModel& model, int rows, int ranks, bool host_accessi
   EXPECT_EQ(apart.used(), apart.capacity());
   for (const LayerGraph& layer : model.graph) {
     ForEachOperation(layer, [&](const Operation& operation) {
-      EXPECT_FALSE(buffers.of(operation.input).empty());
+      const bool part = operation.input == LayerArray::kActiveStream;
+      EXPECT_FALSE(buffers.of(part ? LayerArray::kStreams : operation.input).empty());
       for (const Product& product : operation.products) {
         EXPECT_FALSE(buffers.of(product.output).empty());
       }

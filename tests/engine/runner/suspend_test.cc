@@ -151,6 +151,7 @@ const std::vector<SuspendCase> kDenseCases = {{"llama_mha"},
                                               {"mistral_window"},
                                               {"gemma4"},
                                               {"gemma4_moe"},
+                                              {"gemma3n"},
                                               {"llama_mha", "dense", DType::kI8},
                                               {"qwen3_moe", "dense", DType::kBF16}};
 
