@@ -23,10 +23,37 @@ struct Block {
   int64_t rows;
 };
 
+// Those that the reader takes at a time.
+void AddBlocks(const MatrixToLoad& matrix, const MatrixReader& reader, std::vector<Block>& blocks) {
+  const StoredMatrix& stored = *matrix.stored;
+  const int64_t step = reader.BlockRows(stored);
+  for (int64_t first = 0; first < stored.rows; first += step) {
+    blocks.push_back({&matrix, first, std::min(step, stored.rows - first)});
+  }
+}
+
+// Packs a block if its matrix has a target.
+absl::Status Pack(const Block& block, MatrixReader& reader, const OpTable& ops,
+                  QuantizationError* error) {
+  const StoredMatrix& stored = *block.matrix->stored;
+  const DType dtype = block.matrix->dtype;
+  PackedMatrix* const target = block.matrix->target;
+  ANNULUS_ASSIGN_OR_RETURN(const HostTensorView rows, reader.Read(stored, block.first, block.rows));
+  // Packing looks at codes and their scales itself.
+  const bool packing_checks = target != nullptr && IsQuantized(rows.dtype);
+  if (!packing_checks && !StaysFinite(rows, dtype)) return CheckFinite(reader, stored, dtype);
+  if (target == nullptr) return absl::OkStatus();
+  const absl::Status status = ops.pack_rows(*target, block.first, rows, error);
+  if (status.ok()) return status;
+  ANNULUS_RETURN_IF_ERROR(CheckFinite(reader, stored, dtype));
+  return WithPrefix(absl::StrCat("tensor ", stored.name, ": "), status);
+}
+
 // A checkpoint may be a sparse file of any length, so its size is compared before it is read.
 absl::Status CheckMemory(const std::vector<MatrixToLoad>& matrices, const Backend& backend) {
   double needed = 0;
   for (const MatrixToLoad& matrix : matrices) {
+    if (matrix.target == nullptr) continue;
     double row_bytes = static_cast<double>(StoredRowBytes(matrix.dtype, matrix.stored->cols));
     if (IsQuantized(matrix.dtype)) {
       row_bytes += static_cast<double>(QuantizedScaleBytes(matrix.dtype, matrix.stored->cols));
@@ -40,34 +67,34 @@ absl::Status CheckMemory(const std::vector<MatrixToLoad>& matrices, const Backen
                    available, "; use a smaller type (--weights-dtype)"));
 }
 
-// As the allocators of all devices align: some libraries rely on it.
-size_t Aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
-
 // Memory for all matrices in one block, side by side: small ones then share the system's huge pages
-// with their neighbours. It lives until the last matrix is gone.
+// with their neighbours. It lives until the last matrix is gone. Those that have storage keep it.
 absl::Status CreateMatrices(const std::vector<MatrixToLoad>& matrices, Backend& backend,
                             const OpTable& ops) {
   size_t total = 0;
   std::vector<size_t> sizes;
+  std::vector<const MatrixToLoad*> created;
   for (const MatrixToLoad& matrix : matrices) {
+    if (matrix.target == nullptr || matrix.target->storage.size() > 0) continue;
+    created.push_back(&matrix);
     const StoredMatrix& stored = *matrix.stored;
     const absl::StatusOr<size_t> bytes = ops.matrix_bytes(stored.rows, stored.cols, matrix.dtype);
     if (!bytes.ok()) {
       return WithPrefix(absl::StrCat("tensor ", stored.name, ": "), bytes.status());
     }
     sizes.push_back(*bytes);
-    total += Aligned(*bytes);
+    total += AlignedMatrix(*bytes);
   }
   absl::StatusOr<DeviceBuffer> allocated = backend.Allocate(total);
   if (!allocated.ok()) return WithPrefix("the weights: ", allocated.status());
   const auto block = std::make_shared<DeviceBuffer>(*std::move(allocated));
   std::byte* next = block->data();
-  for (size_t i = 0; i < matrices.size(); ++i) {
-    const StoredMatrix& stored = *matrices[i].stored;
+  for (size_t i = 0; i < created.size(); ++i) {
+    const StoredMatrix& stored = *created[i]->stored;
     const auto keep = [block](std::byte*) {};
-    *matrices[i].target = {stored.rows, stored.cols, matrices[i].dtype,
+    *created[i]->target = {stored.rows, stored.cols, created[i]->dtype,
                            DeviceBuffer(next, sizes[i], keep, block->device())};
-    next += Aligned(sizes[i]);
+    next += AlignedMatrix(sizes[i]);
   }
   return absl::OkStatus();
 }
@@ -98,26 +125,12 @@ class Packing {
     while (status.ok() && !failed_.load(std::memory_order_relaxed)) {
       const size_t next = next_.fetch_add(1, std::memory_order_relaxed);
       if (next >= blocks_.size()) break;
-      status = Pack(blocks_[next], reader, error);
+      status = Pack(blocks_[next], reader, ops_, &error);
     }
     if (!status.ok()) failed_.store(true, std::memory_order_relaxed);
     const std::lock_guard<std::mutex> lock(mutex_);
     error_.Add(error);
     status_.Update(status);
-  }
-
-  absl::Status Pack(const Block& block, MatrixReader& reader, QuantizationError& error) const {
-    const StoredMatrix& stored = *block.matrix->stored;
-    ANNULUS_ASSIGN_OR_RETURN(const HostTensorView rows,
-                             reader.Read(stored, block.first, block.rows));
-    // Packing looks at codes and their scales itself.
-    if (!IsQuantized(rows.dtype) && !StaysFinite(rows, block.matrix->dtype)) {
-      return CheckFinite(reader, stored, block.matrix->dtype);
-    }
-    const absl::Status status = ops_.pack_rows(*block.matrix->target, block.first, rows, &error);
-    if (status.ok()) return status;
-    ANNULUS_RETURN_IF_ERROR(CheckFinite(reader, stored, block.matrix->dtype));
-    return WithPrefix(absl::StrCat("tensor ", stored.name, ": "), status);
   }
 
   const std::vector<Block> blocks_;
@@ -138,16 +151,19 @@ absl::Status LoadMatrices(const std::vector<MatrixToLoad>& matrices,
   ANNULUS_RETURN_IF_ERROR(CreateMatrices(matrices, backend, ops));
   const MatrixReader reader = make_reader();
   std::vector<Block> blocks;
-  for (const MatrixToLoad& matrix : matrices) {
-    const StoredMatrix& stored = *matrix.stored;
-    const int64_t step = reader.BlockRows(stored);
-    for (int64_t first = 0; first < stored.rows; first += step) {
-      blocks.push_back({&matrix, first, std::min(step, stored.rows - first)});
-    }
-  }
+  for (const MatrixToLoad& matrix : matrices) AddBlocks(matrix, reader, blocks);
   Packing packing(std::move(blocks), ops);
   ANNULUS_RETURN_IF_ERROR(packing.Run(make_reader, backend.capabilities().threads));
   error.Add(packing.error());
+  return absl::OkStatus();
+}
+
+absl::Status LoadMatrix(const MatrixToLoad& matrix, MatrixReader& reader, const OpTable& ops) {
+  std::vector<Block> blocks;
+  AddBlocks(matrix, reader, blocks);
+  for (const Block& block : blocks) {
+    ANNULUS_RETURN_IF_ERROR(Pack(block, reader, ops, nullptr));
+  }
   return absl::OkStatus();
 }
 

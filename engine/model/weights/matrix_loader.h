@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ENGINE_MODEL_WEIGHTS_MATRIX_LOADER_H_
 #define ANNULUS_ENGINE_MODEL_WEIGHTS_MATRIX_LOADER_H_
 
+#include <cstddef>
 #include <functional>
 #include <vector>
 
@@ -16,8 +17,13 @@ namespace annulus {
 struct MatrixToLoad {
   const StoredMatrix* stored;
   DType dtype;
+  // Null: the matrix is read and checked, and not kept. With storage: filled in place.
   PackedMatrix* target;
 };
+
+// Where a matrix of so many bytes ends and another may begin: as the allocators of all devices
+// align, on which some libraries rely.
+inline size_t AlignedMatrix(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 // Packs matrices that MatrixReader::Check has accepted, on as many threads as the backend's device
 // gives the process. Reads and packs blocks of rows one at a time, so it needs one block of memory
@@ -29,6 +35,9 @@ struct MatrixToLoad {
 absl::Status LoadMatrices(const std::vector<MatrixToLoad>& matrices,
                           const std::function<MatrixReader()>& make_reader, Backend& backend,
                           const OpTable& ops, QuantizationError& error);
+
+// Packs one matrix, whose target has storage, on the calling thread. Errors as for LoadMatrices.
+absl::Status LoadMatrix(const MatrixToLoad& matrix, MatrixReader& reader, const OpTable& ops);
 
 }  // namespace annulus
 

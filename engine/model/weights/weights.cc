@@ -1,6 +1,7 @@
 #include "engine/model/weights/weights.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <span>
@@ -10,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/model/experts/expert_cache.h"
 #include "engine/model/files/model_directory.h"
 #include "engine/model/weights/finite_weights.h"
 #include "engine/model/weights/matrix_loader.h"
@@ -237,6 +239,69 @@ absl::StatusOr<Places> FindPlaces(const ModelConfig& config, const TensorSource&
   return places;
 }
 
+// ---- experts that do not fit
+
+// Threads that read them. More would only wait for the same disk, or take processors from ranks.
+constexpr int kMostReaders = 4;
+
+// Whether the matrix is one of an expert: those are all that ops list.
+bool IsOfExpert(const MatrixSlot& slot) { return slot.listed_with.has_value(); }
+
+// The experts among `places`, layer by layer, whose matrices get their shapes, without storage.
+std::vector<ExpertPlace> FindExperts(const Places& places, const ModelWeights& weights) {
+  std::vector<ExpertPlace> experts;
+  size_t next = 0;
+  for (const LayerWeights& layer : weights.layers) {
+    for (const GatedWeights& expert : layer.experts.each) {
+      ExpertPlace& place = experts.emplace_back();
+      place.weights = &expert;
+      const std::array<const PackedMatrix*, kExpertMatrices> targets = {
+          &expert.gate.weight, &expert.up.weight, &expert.down.weight};
+      for (size_t i = 0; i < kExpertMatrices; ++i, ++next) {
+        while (!IsOfExpert(places.slots.matrices[next])) ++next;
+        const MatrixSlot& slot = places.slots.matrices[next];
+        ANNULUS_CHECK(slot.target == targets[i]) << slot.stored.name << " is in another order";
+        place.stored[i] = slot.stored;
+        place.dtypes[i] = places.dtypes[next];
+        *slot.target = {slot.stored.rows, slot.stored.cols, places.dtypes[next], {}};
+      }
+    }
+  }
+  return experts;
+}
+
+// Null if all experts are to be in memory.
+absl::StatusOr<std::shared_ptr<ExpertCache>> MakeExpertCache(const ModelConfig& config,
+                                                             const Places& places,
+                                                             const ModelWeights& weights,
+                                                             const ExpertMemory& memory,
+                                                             Backend& backend, const OpTable& ops) {
+  if (memory.limit == 0 || config.experts.count == 0) return nullptr;
+  ExpertCache::Parts parts;
+  parts.places = FindExperts(places, weights);
+  ANNULUS_ASSIGN_OR_RETURN(
+      const std::optional<ExpertSlotSizes> sizes,
+      SizeExpertSlots(parts.places, config.experts.routing.chosen, memory.limit, ops));
+  if (!sizes.has_value()) return nullptr;
+  parts.sizes = *sizes;
+  parts.experts = config.experts.count;
+  int32_t next = 0;
+  for (const LayerWeights& layer : weights.layers) {
+    parts.first.push_back(layer.experts.each.empty() ? -1 : next);
+    next += static_cast<int32_t>(layer.experts.each.size());
+  }
+  absl::StatusOr<DeviceBuffer> storage = backend.Allocate(sizes->bytes());
+  if (!storage.ok()) return WithPrefix("the experts in memory: ", storage.status());
+  parts.storage = *std::move(storage);
+  parts.ops = &ops;
+  parts.source = memory.source;
+  parts.make_reader = [source = memory.source, rows = config.fp8_block_rows,
+                       cols = config.fp8_block_cols] { return MatrixReader(*source, rows, cols); };
+  parts.readers = std::clamp(backend.capabilities().threads, 1, kMostReaders);
+  parts.longest_wait = memory.longest_wait;
+  return std::make_shared<ExpertCache>(std::move(parts));
+}
+
 }  // namespace
 
 std::vector<RequiredTensor> RequiredTensors(const ModelConfig& config) {
@@ -262,22 +327,29 @@ absl::StatusOr<DType> StoredWeightsDType(const ModelConfig& config, const Tensor
 
 absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const TensorSource& source,
                                          Backend& backend, const OpTable& ops,
-                                         std::optional<DType> dtype) {
+                                         std::optional<DType> dtype, const ExpertMemory& experts) {
   ModelWeights weights;
   const MatrixReader reader = MakeReader(config, source);
   ANNULUS_ASSIGN_OR_RETURN(const Places places, FindPlaces(config, source, reader, dtype, weights));
+  ANNULUS_ASSIGN_OR_RETURN(weights.expert_cache,
+                           MakeExpertCache(config, places, weights, experts, backend, ops));
+  const bool cached = weights.expert_cache != nullptr;
   std::vector<MatrixToLoad> matrices;
   for (size_t i = 0; i < places.dtypes.size(); ++i) {
     const MatrixSlot& slot = places.slots.matrices[i];
+    if (cached && IsOfExpert(slot)) continue;
     matrices.push_back({&slot.stored, places.dtypes[i], slot.target});
   }
+  if (cached) weights.expert_cache->AddMatrices(matrices);
   ANNULUS_RETURN_IF_ERROR(LoadMatrices(
       matrices, [&] { return MakeReader(config, source); }, backend, ops, weights.error));
   ANNULUS_ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, backend.CreateStream(1));
   ANNULUS_RETURN_IF_ERROR(LoadVectors(places.slots.vectors, reader, backend, *stream));
   for (LayerWeights& layer : weights.layers) {
-    ANNULUS_ASSIGN_OR_RETURN(const size_t bytes, ListLayer(layer.experts, backend, *stream));
-    weights.bytes += bytes;
+    if (!cached) {
+      ANNULUS_ASSIGN_OR_RETURN(const size_t bytes, ListLayer(layer.experts, backend, *stream));
+      weights.bytes += bytes;
+    }
     ANNULUS_RETURN_IF_ERROR(CopyToHost(layer, backend, *stream));
   }
   if (const int64_t most = MostOnes(config); most > 0) {
@@ -289,14 +361,26 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const Tensor
   for (const MatrixSlot& slot : places.slots.matrices) {
     weights.bytes += slot.target->storage.size();
   }
+  if (cached) {
+    weights.bytes += weights.expert_cache->bytes();
+    ANNULUS_RETURN_IF_ERROR(weights.expert_cache->Start());
+  }
   return weights;
 }
 
 absl::StatusOr<ModelWeights> ShapeWeights(const ModelConfig& config, const TensorSource& source,
-                                          const OpTable& ops, std::optional<DType> dtype) {
+                                          const OpTable& ops, std::optional<DType> dtype,
+                                          int64_t expert_limit) {
   ModelWeights weights;
   ANNULUS_ASSIGN_OR_RETURN(const Places places,
                            FindPlaces(config, source, MakeReader(config, source), dtype, weights));
+  std::optional<ExpertSlotSizes> cache;
+  if (expert_limit > 0 && config.experts.count > 0) {
+    ANNULUS_ASSIGN_OR_RETURN(
+        cache, SizeExpertSlots(FindExperts(places, weights), config.experts.routing.chosen,
+                               expert_limit, ops));
+  }
+  if (cache.has_value()) weights.bytes += cache->bytes();
   for (size_t i = 0; i < places.dtypes.size(); ++i) {
     const auto& [stored, target, listed_with] = places.slots.matrices[i];
     const absl::StatusOr<size_t> bytes =
@@ -305,7 +389,7 @@ absl::StatusOr<ModelWeights> ShapeWeights(const ModelConfig& config, const Tenso
       return WithPrefix(absl::StrCat("tensor ", stored.name, ": "), bytes.status());
     }
     *target = {stored.rows, stored.cols, places.dtypes[i], {}};
-    weights.bytes += *bytes;
+    if (!cache.has_value() || !listed_with.has_value()) weights.bytes += *bytes;
   }
   for (const VectorSlot& slot : places.slots.vectors) {
     *slot.target = DeviceVector({}, slot.target->size() + slot.stored.size);
@@ -315,7 +399,8 @@ absl::StatusOr<ModelWeights> ShapeWeights(const ModelConfig& config, const Tenso
     weights.bytes += static_cast<size_t>(most) * sizeof(float);
   }
   for (const LayerWeights& layer : weights.layers) {
-    weights.bytes += 3 * layer.experts.each.size() * sizeof(ExpertAddress);  // see ListLayer
+    if (cache.has_value()) break;  // see ListLayer
+    weights.bytes += 3 * layer.experts.each.size() * sizeof(ExpertAddress);
   }
   return weights;
 }

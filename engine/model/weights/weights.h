@@ -3,12 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/model/experts/expert_memory.h"
 #include "engine/model/files/tensor_source.h"
 #include "engine/model/model_config.h"
 #include "kernels/backend.h"
@@ -19,6 +21,8 @@
 #include "kernels/registry.h"
 
 namespace annulus {
+
+class ExpertCache;
 
 // A float32 vector in backend memory: a norm weight or a bias. If empty, data() is null, which
 // tells ops that there is no bias.
@@ -49,7 +53,7 @@ struct GatedWeights {
   LinearWeights down;  // [hidden, intermediate]
 };
 
-// A mixture of experts.
+// A mixture of experts. With ModelWeights::expert_cache matrices have no storage, and ops no list.
 struct ExpertsWeights {
   std::vector<GatedWeights> each;
   ExpertMatrices gate, up, down;  // the same matrices for ops, indexed like `each`
@@ -84,7 +88,8 @@ struct LayerWeights {
   float host_scale = 1;            // the same, for the host
 };
 
-// A model's weights, packed for one OpTable. Immutable: all ranks of a process share them.
+// A model's weights, packed for one OpTable. Immutable, but for the cache: all ranks of a process
+// share them.
 struct ModelWeights {
   PackedMatrix embedding;                     // [vocabulary, hidden]
   std::optional<PackedMatrix> separate_head;  // [vocabulary, hidden]; absent when tied
@@ -100,12 +105,15 @@ struct ModelWeights {
   std::vector<LinearWeights> stream_unprojections;
   std::vector<LayerWeights> layers;
   int64_t parameters = 0;            // number of weights, a tied head counted once
-  size_t bytes = 0;                  // of backend memory
+  size_t bytes = 0;                  // of backend memory, that of expert_cache included
   DType dtype = DType::kF32;         // of the layers' matrices; if they differ, the most frequent
   std::vector<DType> matrix_dtypes;  // of every matrix as served, in a fixed order
-  QuantizationError error;           // of what was quantised while loading
+  // Of what was quantised while loading; of experts those that were in memory then.
+  QuantizationError error;
   DType stored_embedding_dtype = DType::kF32;  // in the checkpoint, before any conversion
   std::vector<std::string> warnings;           // tensors of the checkpoint that nothing uses
+  // Holds experts while not all are in memory; null: all are.
+  std::shared_ptr<ExpertCache> expert_cache;
 
   const PackedMatrix& head() const { return separate_head ? *separate_head : embedding; }
 };
@@ -134,21 +142,26 @@ absl::StatusOr<DType> StoredWeightsDType(const ModelConfig& config, const Tensor
 // its matrices become the plain one (codes count as bf16), or f32 if plain ones differ. If `dtype`
 // is quantised, the embedding and the head are int8 (MatrixDType). Norms and biases are always f32.
 //
+// `experts`: whether some stay in the checkpoint. They are read and checked as all others are.
+//
 // Errors:
 // - INVALID_ARGUMENT: tensors are missing or unused (the first few and how many), a shape does not
-//   fit `config` (tensor, found, expected), or a number is NaN or infinite (CheckFinite).
+//   fit `config` (tensor, found, expected), a number is NaN or infinite (CheckFinite), or the limit
+//   for experts is too low (SizeExpertSlots).
 // - UNIMPLEMENTED: a matrix is in an unsupported form.
 // - DATA_LOSS: a file changed while it was read.
 // - RESOURCE_EXHAUSTED: the backend's memory is too small.
 absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const TensorSource& source,
                                          Backend& backend, const OpTable& ops,
-                                         std::optional<DType> dtype);
+                                         std::optional<DType> dtype,
+                                         const ExpertMemory& experts = {});
 
 // Describes what LoadWeights would return without allocating memory: all sizes and dtypes, `bytes`
-// and `parameters`, but no numbers. For planning. Returns those errors of LoadWeights that do not
-// require reading numbers.
+// and `parameters`, but no numbers, nor an expert_cache. For planning. `expert_limit`: see
+// ExpertMemory. Returns those errors of LoadWeights that do not require reading numbers.
 absl::StatusOr<ModelWeights> ShapeWeights(const ModelConfig& config, const TensorSource& source,
-                                          const OpTable& ops, std::optional<DType> dtype);
+                                          const OpTable& ops, std::optional<DType> dtype,
+                                          int64_t expert_limit = 0);
 
 }  // namespace annulus
 
