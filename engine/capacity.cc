@@ -97,9 +97,9 @@ absl::StatusOr<RankModel> ShapeModel(const EngineOptions& options, const ModelFi
                                      const Backend& machine, const KernelRegistry& kernels) {
   ANNULUS_ASSIGN_OR_RETURN(const ModelKernels chosen,
                            SelectKernels(options, files, machine, kernels));
-  ANNULUS_ASSIGN_OR_RETURN(
-      ModelWeights weights,
-      ShapeWeights(files.config, *files.tensors, *chosen.ops, WantedDType(options, files)));
+  ANNULUS_ASSIGN_OR_RETURN(ModelWeights weights,
+                           ShapeWeights(files.config, *files.tensors, *chosen.ops,
+                                        WantedDType(options, files), options.expert_memory_bytes));
   RankModel model = MakeRankModel(files.config, std::move(weights), *chosen.ops,
                                   options.page_tokens, chosen.kv_dtype);
   model.activations = options.activations;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/process_memory.h"
+#include "engine/model/experts/expert_cache.h"
 
 namespace annulus {
 namespace {
@@ -106,6 +107,15 @@ EngineLoad LoadAt(const EngineParts& parts, const Moment& moment) {
   return load;
 }
 
+void ShowExperts(const ExpertCounts& counts, EngineMetrics& metrics) {
+  metrics.expert_hits.Raise(static_cast<double>(counts.hits));
+  metrics.expert_misses.Raise(static_cast<double>(counts.misses));
+  metrics.expert_read_bytes.Raise(static_cast<double>(counts.read_bytes));
+  metrics.expert_wait_seconds.Raise(counts.wait_seconds);
+  metrics.expert_steps.Raise(static_cast<double>(counts.steps));
+  metrics.expert_waited_steps.Raise(static_cast<double>(counts.waited_steps));
+}
+
 }  // namespace
 
 EngineLoad LoadOf(const EngineParts& parts) { return LoadAt(parts, TakeMoment(parts)); }
@@ -141,6 +151,9 @@ EngineReport ReportOf(const EngineParts& parts) {
   parts.metrics->pattern_cache_hits.Raise(static_cast<double>(patterns.hits));
   parts.metrics->pattern_cache_misses.Raise(static_cast<double>(patterns.misses));
   parts.metrics->pattern_cache_bytes.Set(static_cast<double>(patterns.bytes));
+  if (parts.model.ranks.weights.expert_cache != nullptr) {
+    ShowExperts(parts.model.ranks.weights.expert_cache->counts(), *parts.metrics);
+  }
   parts.stores->Show(*parts.metrics);
   report.metrics = parts.metrics->Collect();
   return report;

@@ -78,6 +78,16 @@ SERVICE = [
     ("Time of the engine's loop", "percentunit", "lines", "Shares of a second. Between steps the ranks stand idle: "
      "results are used, the next step is planned.",
      [("steps", rate("annulus_step_seconds_total")), ("between", rate("annulus_host_seconds_total"))]),
+    ("Experts that were not in memory", "percentunit", "lines", "With --expert-memory: of the experts that steps needed, and of "
+     "the steps those that waited for one.",
+     [("experts", rate("annulus_expert_misses_total") + " / clamp_min(" + rate("annulus_expert_hits_total")
+       + " + " + rate("annulus_expert_misses_total") + ", 1e-9)"),
+      ("steps", rate("annulus_expert_waited_steps_total") + " / clamp_min("
+       + rate("annulus_expert_steps_total") + ", 1e-9)")]),
+    ("Experts read", "Bps", "lines", "With --expert-memory.",
+     [("{{instance}}", rate("annulus_expert_read_bytes_total", "instance"))]),
+    ("Waits for experts", "short", "lines", "Seconds a second, of all ranks together.",
+     [("{{instance}}", rate("annulus_expert_wait_seconds_total", "instance"))]),
     ("What a request waited for, p95", "s", "lines", "Of all its steps: a peer on the ring, or the engine between two steps.",
      [("ring", quantile(0.95, "annulus_request_ring_wait_seconds")),
       ("host", quantile(0.95, "annulus_request_host_time_seconds"))]),

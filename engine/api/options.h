@@ -43,6 +43,9 @@ struct EngineOptions {
   std::string model = "builtin:recall";
   int ranks = 1;    // of the whole ring
   int threads = 0;  // all ranks together; 0: as many as the processor has
+  // Bytes for the experts of a mixture of experts, on CPUs alone: the others stay in the model's
+  // files and are read when they are needed. 0: all experts are in memory.
+  int64_t expert_memory_bytes = 0;
   // All ranks together. 0: a quarter of the memory; on GPUs at most what is free.
   size_t kv_memory_bytes = 0;
   std::optional<DType> kv_dtype;       // absent: f32 if the weights are held in f32, else bf16
@@ -140,6 +143,11 @@ void VisitOptions(Visitor&& visit) {
         "and speeds up prefill on CPUs with integer dot products (AVX-512 VNNI, AMX); fp8_e4m3 is "
         "for fp8_e4m3 weights on GPUs of compute capability 8.9 and up.",
         &E::activations, option::Any{});
+  visit("expert-memory", "SIZE",
+        "On CPUs, memory for the experts of models that have them. Experts beyond it stay in the "
+        "model's files and are read when a token needs them, so answers are the same and slower. "
+        "0: all experts are in memory.",
+        &E::expert_memory_bytes, option::Within{0, 64 * kTiB});
   visit("kv-dtype", "DTYPE|auto",
         "Type in which keys and values are stored: f32, bf16, f16, int8, fp8_e4m3 or fp8_e5m2; "
         "auto: f32 for weights held in f32, else bf16.",

@@ -175,9 +175,11 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& bac
   ANNULUS_ASSIGN_OR_RETURN(const ModelKernels chosen,
                            SelectKernels(options, files, backend, kernels));
   const OpTable& ops = *chosen.ops;
-  HashingSource hashing(*files.tensors);
+  const std::shared_ptr<const TensorSource> source = std::move(files.tensors);
+  const ExpertMemory experts = {options.expert_memory_bytes, source, options.exchange_timeout};
+  HashingSource hashing(*source);
   absl::StatusOr<ModelWeights> weights =
-      LoadWeights(files.config, hashing, backend, ops, weights_dtype);
+      LoadWeights(files.config, hashing, backend, ops, weights_dtype, experts);
   if (!weights.ok()) return WithPrefix(absl::StrCat(options.model, ": "), weights.status());
   const absl::StatusOr<std::string> tensors = hashing.Finish();
   if (!tensors.ok()) return WithPrefix(absl::StrCat(options.model, ": "), tensors.status());
@@ -186,8 +188,7 @@ absl::StatusOr<LoadedModel> LoadModel(const EngineOptions& options, Backend& bac
       MakeRankModel(files.config, *std::move(weights), ops, options.page_tokens, chosen.kv_dtype);
   loaded.ranks.activations = options.activations;
   for (int device = 1; device < DevicesOf(backend, options.span().local); ++device) {
-    weights =
-        LoadWeights(files.config, *files.tensors, backend.OnDevice(device), ops, weights_dtype);
+    weights = LoadWeights(files.config, *source, backend.OnDevice(device), ops, weights_dtype);
     if (!weights.ok()) return WithPrefix(absl::StrCat(options.model, ": "), weights.status());
     loaded.ranks.further_weights.push_back(*std::move(weights));
   }

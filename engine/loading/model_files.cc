@@ -165,6 +165,21 @@ absl::Status CheckStreamOps(const std::string& model, const ModelConfig& config,
                    " do not compute; use --device cpu"));
 }
 
+// Who leaves experts in files.
+absl::Status CheckExperts(const EngineOptions& options, const ModelConfig& config,
+                          const Backend& backend) {
+  if (options.expert_memory_bytes == 0) return absl::OkStatus();
+  if (!backend.capabilities().host_accessible) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("expert-memory leaves experts in the model's files, which kernels of ",
+                     backend.capabilities().name, " cannot do; leave it out, or use --device cpu"));
+  }
+  if (config.experts.count > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(options.model, ": expert-memory is ", options.expert_memory_bytes,
+                   " bytes, but the model has no experts; leave it out"));
+}
+
 }  // namespace
 
 GgufTensors::Codes CodesFor(DType dtype) {
@@ -217,6 +232,7 @@ std::optional<DType> WantedDType(const EngineOptions& options, const ModelFiles&
 
 absl::StatusOr<ModelKernels> SelectKernels(const EngineOptions& options, const ModelFiles& files,
                                            const Backend& backend, const KernelRegistry& kernels) {
+  ANNULUS_RETURN_IF_ERROR(CheckExperts(options, files.config, backend));
   const absl::StatusOr<DType> stored = StoredWeightsDType(files.config, *files.tensors);
   // Messages name tensors; this adds the file.
   if (!stored.ok()) return WithPrefix(absl::StrCat(options.model, ": "), stored.status());

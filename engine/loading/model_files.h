@@ -65,9 +65,10 @@ struct ModelKernels {
 };
 
 // Returns the best kernels that `options` allows for the model. INVALID_ARGUMENT for tensors that
-// differ from the configuration, or activations that do not fit the weights; FAILED_PRECONDITION
-// says what no kernel supports, or that kv_host_bytes or kv_disk need kernels that are
-// row_invariant; UNIMPLEMENTED that the model has what they do not compute (StreamsConfig).
+// differ from the configuration, activations that do not fit the weights, or expert_memory_bytes
+// for a model without experts; FAILED_PRECONDITION says what no kernel supports, that kv_host_bytes
+// or kv_disk need kernels that are row_invariant, or that expert_memory_bytes need a CPU;
+// UNIMPLEMENTED that the model has what they do not compute (StreamsConfig).
 absl::StatusOr<ModelKernels> SelectKernels(const EngineOptions& options, const ModelFiles& files,
                                            const Backend& backend, const KernelRegistry& kernels);
 

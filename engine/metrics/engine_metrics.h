@@ -288,6 +288,19 @@ class EngineMetrics {
       "pattern_cache_hits_total", "Block lists of sparse attention found in the cache.");
   Counter& pattern_cache_misses = set_.AddCounter(
       "pattern_cache_misses_total", "Block lists of sparse attention that had to be built.");
+  Counter& expert_hits = set_.AddCounter(
+      "expert_hits_total", "With --expert-memory: experts that a step needed and found in memory.");
+  Counter& expert_misses =
+      set_.AddCounter("expert_misses_total",
+                      "Experts that were not in memory and had to be read from the model's files.");
+  Counter& expert_read_bytes =
+      set_.AddCounter("expert_read_bytes_total", "Bytes of the experts that were read.");
+  Counter& expert_wait_seconds = set_.AddCounter(
+      "expert_wait_seconds_total", "Seconds that ranks waited for experts, added up.");
+  Counter& expert_steps = set_.AddCounter(
+      "expert_steps_total", "With --expert-memory: steps of each rank that needed experts.");
+  Counter& expert_waited_steps = set_.AddCounter(
+      "expert_waited_steps_total", "Of these steps, those that waited for an expert.");
   Gauge& pattern_cache_bytes =
       set_.AddGauge("pattern_cache_bytes", "Bytes of the block lists that are kept for reuse.");
   Family<Gauge>& rank_memory_bytes = set_.AddGauges(

@@ -86,12 +86,15 @@ Finding Processor(const std::string& root) {
   return finding;
 }
 
-// The least host memory that the daemon needs. Without a GPU: the model's files, and either the
-// keys and values or 1 GiB for the program, whichever is more. With a GPU: 1 GiB and those of
-// --kv-host, because the mapped files can be dropped from memory.
+// The least host memory that the daemon needs. Without a GPU: the model's files (of which how much
+// is experts is not known here, so with --expert-memory at most that), and either the keys and
+// values or 1 GiB for the program, whichever is more. With a GPU: 1 GiB and those of --kv-host,
+// because the mapped files can be dropped from memory.
 uint64_t MemoryNeeded(const ServerConfig& config, const MachineFacts& facts, uint64_t model_bytes) {
   const auto kv_host = static_cast<uint64_t>(config.engine.kv_host_bytes);
   if (facts.on_gpu) return kLeastMemory + kv_host;
+  const auto experts = static_cast<uint64_t>(config.engine.expert_memory_bytes);
+  if (experts > 0) model_bytes = std::min(model_bytes, experts);
   return std::max<uint64_t>(kLeastMemory, config.engine.kv_memory_bytes) + kv_host + model_bytes;
 }
 

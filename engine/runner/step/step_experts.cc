@@ -1,7 +1,9 @@
 // A mixture of experts.
 #include <algorithm>
+#include <optional>
 #include <vector>
 
+#include "engine/model/experts/expert_cache.h"
 #include "engine/runner/step/step_layers.h"
 #include "kernels/base/status_macros.h"
 
@@ -35,7 +37,9 @@ absl::Status StepLayers::Experts(int layer, int64_t rows) {
   ANNULUS_RETURN_IF_ERROR(Walk(graph(layer).routing, pass));
   const std::span<const Operation> shared = graph(layer).shared;
   if (!shared.empty()) ANNULUS_RETURN_IF_ERROR(Slices(shared, layer, rows));
-  return rows <= kMostChoosingRows ? ExpertsOfFewRows(pass) : ExpertsOfManyRows(pass);
+  // If experts are not all in memory, the host must know which are chosen.
+  const bool few = rows <= kMostChoosingRows && experts() == nullptr;
+  return few ? ExpertsOfFewRows(pass) : ExpertsOfManyRows(pass);
 }
 
 RouteParams StepLayers::Route(const Pass& pass, std::span<int32_t> chosen,
@@ -78,7 +82,7 @@ absl::Status StepLayers::ExpertsOfFewRows(Pass pass) {
 
 // The host sorts rows by expert: every expert's are one product.
 absl::Status StepLayers::ExpertsOfManyRows(Pass pass) {
-  const std::vector<GatedWeights>& experts = weights(pass.layer).experts.each;
+  const std::vector<GatedWeights>& all = weights(pass.layer).experts.each;
   const ExpertsConfig& config = model().config.experts;
   const LayerGraph& layer = graph(pass.layer);
   const ConstMatrixView input = View(layer.routing.back().input, pass.rows, pass);
@@ -88,13 +92,19 @@ absl::Status StepLayers::ExpertsOfManyRows(Pass pass) {
   ANNULUS_RETURN_IF_ERROR(stream().Synchronize());
   SortByExpert(pass.rows, config.routing.chosen, b);
   pass.expert_input = buffers_.of(LayerArray::kExpertInput).data();
-  for (size_t e = 0; e < experts.size(); ++e) {
+  std::optional<ExpertCache::Walk> walk;
+  if (experts() != nullptr) walk.emplace(*experts(), pass.layer, b.ends);
+  for (size_t e = 0; e < all.size(); ++e) {
     const auto first = static_cast<size_t>(b.ends[e]);
     const size_t count = static_cast<size_t>(b.ends[e + 1]) - first;
     if (count == 0) continue;
     const std::span<const int32_t> rows = b.sorted_rows.subspan(first, count);
     pass.rows = static_cast<int64_t>(count);
-    pass.block = &experts[e];
+    pass.block = &all[e];
+    if (walk.has_value()) {
+      ANNULUS_ASSIGN_OR_RETURN(pass.block, walk->Hold(static_cast<int32_t>(e)));
+      state_.parts.heartbeat->Beat();
+    }
     ANNULUS_RETURN_IF_ERROR(ops().gather_rows(
         stream(), {input, rows, View(LayerArray::kExpertInput, pass.rows, pass)}));
     ANNULUS_RETURN_IF_ERROR(Walk(layer.block, pass));
@@ -102,6 +112,8 @@ absl::Status StepLayers::ExpertsOfManyRows(Pass pass) {
         ops().scatter_add(stream(), {View(LayerArray::kExpertOutput, pass.rows, pass), rows,
                                      b.sorted_weights.subspan(first, count), sum}));
   }
+  met_experts_ = true;
+  waited_ = waited_ || (walk.has_value() && walk->waited());
   return absl::OkStatus();
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/model/experts/expert_cache.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 
@@ -61,6 +62,7 @@ absl::Status StepLayers::Run(int first, int end) {
   for (int layer = first; layer < end; ++layer) {
     ANNULUS_RETURN_IF_ERROR(Layer(layer, layer + 1 == end));
   }
+  if (experts() != nullptr && met_experts_) experts()->CountStep(waited_);
   return absl::OkStatus();
 }
 

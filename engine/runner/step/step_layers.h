@@ -68,7 +68,8 @@ class StepLayers {
   MatrixView View(LayerArray array, int64_t rows, const Pass& pass);
   Activations ActivationsFor(const Product& product, DType dtype) const;
 
-  // A mixture of experts (step_experts.cc).
+  // A mixture of experts (step_experts.cc). experts(): null if all are in memory.
+  ExpertCache* experts() const { return state_.weights().expert_cache.get(); }
   absl::Status Experts(int layer, int64_t rows);
   absl::Status ExpertsOfFewRows(Pass pass);
   absl::Status ExpertsOfManyRows(Pass pass);
@@ -87,6 +88,8 @@ class StepLayers {
   const StepRows& rows_;
   StepBuffers& buffers_;
   StepAttention& attention_;
+  bool met_experts_ = false;
+  bool waited_ = false;  // for an expert
 };
 
 }  // namespace annulus

@@ -114,11 +114,12 @@ std::string Describe(const ServerConfig& c) {
   std::ostringstream out;
   const EngineOptions& e = c.engine;
   out << e.model << '|' << e.ranks << '|' << e.threads << '|' << e.kv_memory_bytes << '|'
-      << (e.kv_dtype ? "set" : "auto") << '|' << (e.weights_dtype ? "set" : "auto") << '|'
-      << e.max_context << '|' << e.page_tokens << '|' << e.chunk_tokens << '|' << e.tokens_per_rank
-      << '|' << static_cast<int>(e.admission) << '|' << e.max_running << '|' << e.max_waiting << '|'
-      << static_cast<int>(e.ring_mode) << '|' << static_cast<int>(e.ring_transport) << '|'
-      << e.device_graphs << '|' << (e.speculation ? static_cast<int>(*e.speculation) : -1) << '|'
+      << e.expert_memory_bytes << '|' << (e.kv_dtype ? "set" : "auto") << '|'
+      << (e.weights_dtype ? "set" : "auto") << '|' << e.max_context << '|' << e.page_tokens << '|'
+      << e.chunk_tokens << '|' << e.tokens_per_rank << '|' << static_cast<int>(e.admission) << '|'
+      << e.max_running << '|' << e.max_waiting << '|' << static_cast<int>(e.ring_mode) << '|'
+      << static_cast<int>(e.ring_transport) << '|' << e.device_graphs << '|'
+      << (e.speculation ? static_cast<int>(*e.speculation) : -1) << '|'
       << AssignmentText(e.attention) << '|' << e.tool_format << '|' << e.reasoning << '|'
       << e.attention_gates << '|' << e.attention_profile << '|' << e.kernels << '|'
       << ActivationsName(e.activations) << '|' << c.convert_out << '|' << c.planned_memory_bytes
