@@ -14,8 +14,8 @@
 namespace annulus {
 
 // How many layers of a model give evidence: one in twelve, at least one. Each of them scores every
-// key once more, which costs a bit more than its attention; so an answer behind 32K tokens takes at
-// most a twentieth longer.
+// key once more, which costs a bit more than its attention: with one layer in eight an answer
+// behind 32K tokens took 7% longer.
 inline constexpr int kLayersForOneOfEvidence = 12;
 constexpr int MostEvidenceLayers(int layers) {
   return layers < kLayersForOneOfEvidence ? 1 : layers / kLayersForOneOfEvidence;
