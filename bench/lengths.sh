@@ -17,7 +17,8 @@ model=(--random bench/configs/qwen2.5-0.5b.json --repeat 1)
   describe 'What length costs'
   echo
   echo "Qwen2.5-0.5B's shape, random weights, bf16, one request at a time. The least time is that of the"
-  echo 'same FLOPs, or of the same bytes read, at the peak measured beside each run: peak_fraction of the time.'
+  echo 'same FLOPs, or of the same bytes read, at the peak. peak_fraction is of the peak measured beside each run;'
+  echo 'the chart takes the highest of them, since a machine that others use, too, gives less at times.'
   echo
   echo '![seconds over length](lengths.svg)'
 } >"$tables"
