@@ -7,6 +7,7 @@
 #include "bench/report/progress.h"
 #include "bench/report/row.h"
 #include "bench/serve/beside.h"
+#include "bench/serve/crowd.h"
 #include "bench/serve/load.h"
 #include "bench/serve/load_report.h"
 #include "client/cancellation.h"
@@ -22,6 +23,7 @@ struct ServeOptions {
   double deadline = 0;  // seconds, of each call; 0: none
   LoadOptions load;
   BesideOptions beside{.long_prompt = 0};  // no such prompt: load alone
+  CrowdOptions crowd{.prompts = 0};        // likewise
 };
 
 // The number of ids of the model to load.
@@ -58,6 +60,16 @@ absl::Status RunServe(ServeOptions options, BenchContext& context) {
     for (const Row& row : BesideRows(options.beside, result)) writer.Write(row);
     return absl::OkStatus();
   }
+  if (options.crowd.prompts > 0) {
+    options.crowd.load = options.load;
+    ANNULUS_ASSIGN_OR_RETURN(const CrowdResult result,
+                             RunCrowd(options.connection, options.crowd,
+                                      [&](const std::string& what) { display.Note(what); }));
+    display.Clear();
+    RowWriter writer(context.rows);
+    for (const Row& row : CrowdRows(options.crowd, result)) writer.Write(row);
+    return absl::OkStatus();
+  }
   ANNULUS_ASSIGN_OR_RETURN(const LoadResult result,
                            RunLoad(*connection, options.load, [&](int64_t sent, int64_t ended) {
                              display.Note(absl::StrCat(sent, " requests sent, ", ended, " ended"));
@@ -70,6 +82,25 @@ absl::Status RunServe(ServeOptions options, BenchContext& context) {
   RowWriter writer(context.rows);
   for (const Row& row : LoadRows(options.load, result)) writer.Write(row);
   return absl::OkStatus();
+}
+
+void AddCrowdOptions(CLI::App& command, CrowdOptions& crowd) {
+  CLI::Option* const prompts =
+      command
+          .add_option("--crowd", crowd.prompts,
+                      "Send these requests alone, and again while this many long prompts wait that "
+                      "were sent at once")
+          ->check(CLI::Range(1, 4096))
+          ->excludes("--beside-prompt", "--longest-prompt");
+  command.add_option("--crowd-prompt", crowd.prompt_tokens, "Tokens of each of those prompts")
+      ->check(CLI::Range(1, 1 << 24))
+      ->needs(prompts)
+      ->capture_default_str();
+  command
+      .add_option("--crowd-token", crowd.token,
+                  "Their bearer token, of another tenant than --token (default: --token)")
+      ->type_name("TOKEN")
+      ->needs(prompts);
 }
 
 }  // namespace
@@ -85,6 +116,7 @@ void AddServeCommand(CLI::App& app, BenchContext& context) {
       "  annulus-bench serve --rate 2 --duration 30 --prompt-tokens 512 --max-tokens 32\n"
       "  annulus-bench serve --rate 0.5 --prompt-tokens 200 --longest-prompt 131072 --deadline 60\n"
       "  annulus-bench serve --beside-prompt 8192 --rate 0.2 --prompt-tokens 200 --max-tokens 1\n"
+      "  annulus-bench serve --token SHORT --crowd 200 --crowd-token LONG --prompt-tokens 200\n"
       "  annulus-bench serve --server gpu7:50051 --tls-ca ca.pem --json");
   command->add_option("--server", options->connection.server, "Address of annulusd")
       ->type_name("HOST:PORT")
@@ -126,6 +158,7 @@ void AddServeCommand(CLI::App& app, BenchContext& context) {
       ->add_option("--stream-tokens", options->beside.stream_tokens, "Most tokens of that stream")
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
+  AddCrowdOptions(*command, options->crowd);
   command->add_flag("--speculation", load.speculation,
                     "Guess tokens ahead, which answers of random weights favour: they loop");
   command->add_option("--seed", load.seed, "Seed of arrivals and prompts")->capture_default_str();
