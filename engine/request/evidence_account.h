@@ -3,10 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -38,6 +35,9 @@ std::vector<RowRange> EvidenceRanges(std::span<const PromptDocument> documents);
 // Sentences end where SentenceEnds says. What a token attended counts for the sentence that its
 // text ends in. Reasoning and calls of tools are no sentences, and what they attended is dropped.
 //
+// Takes memory for two numbers of each part and no more, however long a sentence becomes, and at
+// its end time for sorting them once.
+//
 // Used by the coordinator's thread alone.
 class EvidenceAccount {
  public:
@@ -48,31 +48,28 @@ class EvidenceAccount {
   // `block`: see EvidenceBlock.
   EvidenceAccount(std::span<const PromptDocument> documents, int32_t block);
 
-  // The attention of the next token, before AddText or Drop for it.
-  void AddShares(std::span<const EvidenceShare> shares);
+  // The attention of the next token, before AddText or Drop for it. False if a share is not of
+  // one of the documents' parts, as a broken rank may send it; then nothing is added.
+  bool AddShares(std::span<const EvidenceShare> shares);
   // What the token adds to the answer's text; may be empty. Appends the sentences that end in it
   // and have evidence.
   void AddText(absl::string_view text, std::vector<SentenceEvidence>& ended);
   // The token belongs to reasoning or a call.
-  void Drop() { fresh_.clear(); }
+  void Drop();
   // The text ends, or reasoning or a call interrupts it. The same for its last sentence.
   void Finish(std::vector<SentenceEvidence>& ended);
 
  private:
-  struct Block {
-    int32_t end = 0;
-    double score = 0;
-  };
-  using Blocks = std::map<int32_t, Block>;  // by their first position in the prompt
-
   void EndSentence(std::vector<SentenceEvidence>& ended);
-  double MedianOfOthers(const Blocks& blocks, double own) const;
-  std::vector<Passage> PassagesOf(const Blocks& blocks) const;
+  std::vector<Passage> PassagesOfSentence() const;
+  void AddPassage(const RowRange& part, double score, std::vector<Passage>& passages) const;
 
   std::vector<PromptDocument> documents_;  // without their content
-  size_t parts_ = 0;                       // blocks of all documents
-  Blocks fresh_;                           // of tokens whose text has not come
-  Blocks blocks_;                          // of the sentence
+  std::vector<RowRange> parts_;            // EvidenceParts of the documents, ascending
+  // [part] the largest share that a token gave it.
+  std::vector<float> fresh_;   // of tokens whose text has not come
+  std::vector<float> scores_;  // of the sentence
+  bool has_fresh_ = false;     // any of fresh_ is above 0
   SentenceEnds ends_;
   int64_t begin_ = 0;  // of the sentence, in bytes of the text
   int64_t end_ = 0;    // of the text so far

@@ -233,7 +233,7 @@ Request::TokenOutcome Request::AddTokens(std::span<const SampledToken> tokens) {
     AddToken(token, delta, outcome);
     ++outcome.taken;
     if (outcome.finished.has_value()) break;
-    outcome.status = AllowReading();
+    if (outcome.status.ok()) outcome.status = AllowReading();
     if (!outcome.status.ok()) break;
   }
   sink_->OnDelta(std::move(delta));
@@ -271,7 +271,10 @@ void Request::AddToken(const SampledToken& token, Delta& delta, TokenOutcome& ou
   ReadToken(token, parts);
   const bool matches = completion_tokens_ >= spec_.sampling.min_tokens && MatchStops(parts);
   if (evidence_.has_value()) {
-    evidence_->AddShares(token.shares);
+    if (!evidence_->AddShares(token.shares)) {
+      outcome.status =
+          absl::InternalError("a rank gave attention to what is no part of the documents");
+    }
     AddEvidence(parts);
   }
   Append(std::move(parts), delta);

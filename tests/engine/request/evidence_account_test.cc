@@ -22,7 +22,7 @@ std::vector<SentenceEvidence> AddAll(EvidenceAccount& account,
                                      const std::vector<EvidenceShare>& shares,
                                      const std::string& text) {
   std::vector<SentenceEvidence> ended;
-  account.AddShares(shares);
+  EXPECT_TRUE(account.AddShares(shares));
   account.AddText(text, ended);
   return ended;
 }
@@ -101,6 +101,33 @@ TEST(EvidenceAccount, TakesADocumentOfOneBlock) {
   EXPECT_THAT(Finish(account), SizeIs(1));
 }
 
+// A table copied without a full stop attends every second block of a million tokens.
+TEST(EvidenceAccount, SortsTheBlocksOfALongSentenceOnce) {
+  constexpr int32_t kBlocks = 16'384;
+  const std::vector<PromptDocument> large = {{64, "a", kBlocks * kBlock}};
+  EvidenceAccount account(large, kBlock);
+  for (int32_t block = 1; block <= kBlocks; block += 2) {
+    // One in the middle stands out among those that stand out.
+    const float share = block == kBlocks / 2 + 1 ? 0.2F : 0.1F;
+    AddAll(account, {{block * kBlock, (block + 1) * kBlock, share}}, "1");
+  }
+  const std::vector<SentenceEvidence> sentences = Finish(account);
+  ASSERT_THAT(sentences, SizeIs(1));
+  ASSERT_THAT(sentences[0].passages, SizeIs(4));
+  EXPECT_EQ(sentences[0].passages[0].begin, kBlocks / 2 * kBlock);
+  EXPECT_EQ(sentences[0].passages[1].begin, 0);
+}
+
+TEST(EvidenceAccount, RefusesSharesOfNoPartOfTheDocuments) {
+  for (const EvidenceShare& share : std::vector<EvidenceShare>{
+           {0, 4, 0.5F}, {4, 64, 0.5F}, {128, 190, 0.5F}, {1010, 1016, 0.5F}, {1984, 2048, 0.5F}}) {
+    EvidenceAccount account(kDocuments, kBlock);
+    EXPECT_FALSE(account.AddShares(std::vector<EvidenceShare>{{128, 192, 0.5F}, share}));
+    EXPECT_THAT(AddAll(account, {}, "text"), IsEmpty());
+    EXPECT_THAT(Finish(account), IsEmpty());
+  }
+}
+
 TEST(EvidenceAccount, EndsSentencesWhereTheirTextEnds) {
   EvidenceAccount account(kDocuments, kBlock);
   EXPECT_THAT(AddAll(account, {{128, 192, 0.5F}}, "The first one."), IsEmpty());
@@ -155,7 +182,7 @@ TEST(EvidenceAccount, KeepsAttentionUntilTheTokensTextComes) {
 
 TEST(EvidenceAccount, DropsWhatReasoningAttended) {
   EvidenceAccount account(kDocuments, kBlock);
-  account.AddShares(std::vector<EvidenceShare>{{128, 192, 0.5F}});
+  EXPECT_TRUE(account.AddShares(std::vector<EvidenceShare>{{128, 192, 0.5F}}));
   account.Drop();
   AddAll(account, {}, "An answer");
   EXPECT_THAT(Finish(account), IsEmpty());
