@@ -52,7 +52,7 @@ AnswerParser::AnswerParser(std::shared_ptr<const AnswerFormat> format,
 }
 
 void AnswerParser::Push(absl::string_view bytes, Token kind, std::vector<AnswerEvent>& out) {
-  out_ = &out;
+  events_.Begin(out);
   if (kind != Token::kPlain) {
     FeedControl(bytes, kind);
   } else {
@@ -61,7 +61,7 @@ void AnswerParser::Push(absl::string_view bytes, Token kind, std::vector<AnswerE
       previous_ = c;
     }
   }
-  out_ = nullptr;
+  events_.End();
 }
 
 // Whether the exit's text may begin here. Tokens need only the tools.
@@ -145,7 +145,7 @@ void AnswerParser::FeedControl(absl::string_view bytes, Token kind) {
   if (in_prose()) {
     FlushSpace();
     if (kind == Token::kSpecial) {
-      Emit(Kind::kMark, "", bytes.size());
+      events_.Add(Kind::kMark, "", bytes.size());
     } else {
       for (const char c : bytes) SinkProse(c);
     }
@@ -183,7 +183,7 @@ void AnswerParser::Sink(char c) {
       return SinkCall(c);
     case AnswerPart::kValue: {
       const TaggedArguments::Piece piece = pairs_.Push(c);
-      Emit(Kind::kArguments, piece.json, piece.source);
+      events_.Add(Kind::kArguments, piece.json, piece.source);
       Reread(/*ends=*/pairs_.held().size() > TaggedArguments::kMostJson);
       if (pairs_.held().size() > TaggedArguments::kMostJson) {
         Break("an argument is longer than 1 MiB");
@@ -208,7 +208,7 @@ void AnswerParser::SinkProse(char c) {
     long_space_ = false;
     answer_start_ = false;
   }
-  Emit(in_reasoning() ? Kind::kReasoning : Kind::kText, absl::string_view(&c, 1), 1);
+  events_.Add(in_reasoning() ? Kind::kReasoning : Kind::kText, absl::string_view(&c, 1), 1);
 }
 
 void AnswerParser::SinkSpace(char c) {
@@ -247,7 +247,7 @@ void AnswerParser::SinkArguments(char c) {
     Break("the arguments are not valid JSON");
     return Feed(c);
   }
-  Emit(Kind::kArguments, absl::string_view(&c, 1), 1);
+  events_.Add(Kind::kArguments, absl::string_view(&c, 1), 1);
   if (result == JsonScanner::Result::kMore) return;
   EndCall("");
   Go(format_->state(state_).then);
@@ -259,7 +259,7 @@ bool AnswerParser::TakeMarked(const MarkedObject::Piece& piece, size_t source) {
     Break("the arguments are not as the model's family writes them");
     return false;
   }
-  Emit(Kind::kArguments, piece.json, source);
+  events_.Add(Kind::kArguments, piece.json, source);
   if (piece.result == MarkedObject::Result::kMore) return true;
   EndCall("");
   Go(format_->state(state_).then);
@@ -284,7 +284,7 @@ void AnswerParser::SinkCall(char c) {
   if (result == CallObject::Result::kArguments) {
     const bool begins = !had_arguments && !object_->name().empty();
     if (begins && !BeginCall()) return Feed(c);
-    if (call_open_) return Emit(Kind::kArguments, byte, 1);
+    if (call_open_) return events_.Add(Kind::kArguments, byte, 1);
     if (!had_arguments) arguments_begin_ = held_.size();
     arguments_end_ = held_.size() + 1;
   }
@@ -296,7 +296,7 @@ void AnswerParser::SinkCall(char c) {
   } else if (result == CallObject::Result::kEnd) {
     if (!call_open_) {
       if (!BeginCall()) return;
-      Emit(Kind::kArguments, "{}", 0);
+      events_.Add(Kind::kArguments, "{}", 0);
     }
     EndCall("");
     Go(format_->state(state_).then);
@@ -306,12 +306,11 @@ void AnswerParser::SinkCall(char c) {
 // The name has come behind the arguments.
 void AnswerParser::EndHeldArguments() {
   const std::string held = held_;
-  if (!BeginCall()) return;
-  out_->back().source = arguments_begin_;
-  Emit(Kind::kArguments,
-       absl::string_view(held).substr(arguments_begin_, arguments_end_ - arguments_begin_),
-       arguments_end_ - arguments_begin_);
-  Emit(Kind::kMark, "", held.size() - arguments_end_);
+  if (!BeginCall(arguments_begin_)) return;
+  events_.Add(Kind::kArguments,
+              absl::string_view(held).substr(arguments_begin_, arguments_end_ - arguments_begin_),
+              arguments_end_ - arguments_begin_);
+  events_.Add(Kind::kMark, "", held.size() - arguments_end_);
   arguments_end_ = 0;
 }
 
@@ -333,18 +332,18 @@ void AnswerParser::Take(const Exit& exit, absl::string_view mark) {
   }
   if (from == AnswerPart::kValue) {
     const TaggedArguments::Piece piece = pairs_.EndValue();
-    Emit(Kind::kArguments, piece.json, piece.source);
+    events_.Add(Kind::kArguments, piece.json, piece.source);
   }
   if (!keep) Structure(mark);
   if (from == AnswerPart::kName && !word_.empty()) name_ = Stripped(word_);
   if (from == AnswerPart::kId) id_ = Stripped(word_);
   if (from == AnswerPart::kKey) {
-    Emit(Kind::kArguments,
-         pairs_.BeginValue(word_, tools_->IsText(name_, word_), format_->family().trims), 0);
+    events_.Add(Kind::kArguments,
+                pairs_.BeginValue(word_, tools_->IsText(name_, word_), format_->family().trims), 0);
   }
   if (from == AnswerPart::kName && format_->family().tagged) {
     if (!BeginCall()) return;
-    Emit(Kind::kArguments, pairs_.Begin(), 0);
+    events_.Add(Kind::kArguments, pairs_.Begin(), 0);
   }
   if ((exit.flags & AnswerExit::kEnds) != 0) EndCall("");
   if ((exit.flags & AnswerExit::kCall) != 0) announced_ = true;
@@ -386,7 +385,7 @@ void AnswerParser::Go(int state) {
     arguments_end_ = 0;
   }
   if (!in_prose()) return;
-  Emit(Kind::kMark, "", held_.size());
+  events_.Add(Kind::kMark, "", held_.size());
   held_.clear();
   announced_ = false;
   line_start_ = true;
@@ -395,7 +394,7 @@ void AnswerParser::Go(int state) {
 
 // Bytes that are no part of a text or of arguments.
 void AnswerParser::Structure(absl::string_view bytes) {
-  if (call_open_) return Emit(Kind::kMark, "", bytes.size());
+  if (call_open_) return events_.Add(Kind::kMark, "", bytes.size());
   absl::StrAppend(&held_, bytes);
   if (held_.size() > kMostHeld) Break("the call has no name within 1 MiB");
 }
@@ -404,11 +403,12 @@ void AnswerParser::FlushSpace() {
   if (space_.empty()) return;
   const std::string space = std::exchange(space_, "");
   const Kind kind = in_reasoning() ? Kind::kReasoning : Kind::kText;
-  Emit(after_mark_ ? Kind::kMark : kind, after_mark_ ? "" : space, space.size());
+  events_.Add(after_mark_ ? Kind::kMark : kind, after_mark_ ? "" : space, space.size());
   after_mark_ = false;
 }
 
-bool AnswerParser::BeginCall() {
+// `source`: EventWriter::BeginCall.
+bool AnswerParser::BeginCall(size_t source) {
   std::string id = id_;
   if (format_->family().id_names) {
     id = name_;
@@ -423,10 +423,7 @@ bool AnswerParser::BeginCall() {
     Break(absl::StrCat(Quoted(name_), " is not one of the request's tools"));
     return false;
   }
-  AnswerEvent event{.kind = Kind::kCallBegin, .source = held_.size(), .index = index_};
-  event.id = IsUsableCallId(id) ? std::move(id) : MakeCallId(salt_, index_);
-  event.name = name_;
-  out_->push_back(std::move(event));
+  events_.BeginCall(IsUsableCallId(id) ? std::move(id) : MakeCallId(salt_, calls()), name_, source);
   held_.clear();
   call_open_ = true;
   return true;
@@ -434,14 +431,11 @@ bool AnswerParser::BeginCall() {
 
 void AnswerParser::EndCall(absl::string_view broken) {
   if (format_->family().tagged && broken.empty()) {
-    Emit(Kind::kArguments, TaggedArguments::End(), 0);
+    events_.Add(Kind::kArguments, TaggedArguments::End(), 0);
   }
-  AnswerEvent event{.kind = Kind::kCallEnd, .index = index_};
-  event.broken = std::string(broken);
-  out_->push_back(std::move(event));
+  events_.EndCall(broken);
   call_open_ = false;
   announced_ = false;
-  ++index_;
   name_.clear();
   id_.clear();
 }
@@ -465,25 +459,11 @@ void AnswerParser::Break(absl::string_view why) {
 void AnswerParser::EmitText(absl::string_view broken) {
   line_start_ = (held_.empty() ? previous_ : held_.back()) == '\n';
   answer_start_ = answer_start_ && held_.empty();
-  if (held_.empty()) return;
-  AnswerEvent event{.kind = Kind::kText, .source = held_.size()};
-  event.bytes = std::exchange(held_, "");
-  event.broken = std::string(broken);
-  out_->push_back(std::move(event));
-}
-
-void AnswerParser::Emit(Kind kind, absl::string_view bytes, size_t source) {
-  if (bytes.empty() && source == 0) return;
-  const bool joins = !out_->empty() && out_->back().kind == kind && out_->back().index == index_ &&
-                     out_->back().broken.empty() && kind != Kind::kCallBegin &&
-                     kind != Kind::kCallEnd;
-  if (!joins) out_->push_back({.kind = kind, .index = index_});
-  absl::StrAppend(&out_->back().bytes, bytes);
-  out_->back().source += source;
+  if (!held_.empty()) events_.AddHeld(std::exchange(held_, ""), broken);
 }
 
 void AnswerParser::Finish(std::vector<AnswerEvent>& out) {
-  out_ = &out;
+  events_.Begin(out);
   Reread(/*ends=*/true);
   const std::string pending = std::exchange(pending_, "");
   if (in_prose()) {
@@ -504,10 +484,10 @@ void AnswerParser::Finish(std::vector<AnswerEvent>& out) {
     } else if (words) {
       EmitText("");
     } else {
-      Emit(Kind::kMark, "", held_.size());
+      events_.Add(Kind::kMark, "", held_.size());
     }
   }
-  out_ = nullptr;
+  events_.End();
 }
 
 }  // namespace annulus

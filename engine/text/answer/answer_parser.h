@@ -13,6 +13,7 @@
 #include "engine/text/answer/answer_format.h"
 #include "engine/text/answer/answer_tools.h"
 #include "engine/text/answer/call_object.h"
+#include "engine/text/answer/event_writer.h"
 #include "engine/text/answer/json_scanner.h"
 #include "engine/text/answer/marked_object.h"
 #include "engine/text/answer/tagged_value.h"
@@ -62,7 +63,7 @@ class AnswerParser {
   // Whether the next byte would be reasoning.
   bool in_reasoning() const { return reasoning_ && part() == AnswerPart::kReasoning; }
   // Calls that have ended.
-  int32_t calls() const { return index_; }
+  int32_t calls() const { return events_.calls(); }
   const AnswerFormat& format() const { return *format_; }
   // Heap bytes of what is held back. The rest is bounded by a few times kMostName.
   size_t held_bytes() const { return held_.capacity() + pairs_.held().capacity(); }
@@ -94,18 +95,18 @@ class AnswerParser {
 
   void Structure(absl::string_view bytes);
   void FlushSpace();
-  bool BeginCall();
+  bool BeginCall() { return BeginCall(held_.size()); }
+  bool BeginCall(size_t source);
   void EndHeldArguments();
   void EndCall(absl::string_view broken);
   void Break(absl::string_view why);
-  void Emit(AnswerEvent::Kind kind, absl::string_view bytes, size_t source);
   void EmitText(absl::string_view broken);
 
   const std::shared_ptr<const AnswerFormat> format_;
   const std::shared_ptr<const AnswerTools> tools_;
   const bool reasoning_;
   const uint64_t salt_;
-  std::vector<AnswerEvent>* out_ = nullptr;  // while a call runs
+  EventWriter events_;
 
   int state_;
   std::string pending_;       // a beginning of one of the state's marks
@@ -122,7 +123,6 @@ class AnswerParser {
   std::string word_;          // a header, a name, an id or a key so far
   std::string name_;
   std::string id_;
-  int32_t index_ = 0;
   JsonScanner scanner_;               // in kArguments
   MarkedObject marked_;               // in kMarked
   std::optional<CallObject> object_;  // in kCall
