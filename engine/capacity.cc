@@ -12,6 +12,7 @@
 #include "engine/memory_plan.h"
 #include "engine/model/weights/weights.h"
 #include "engine/pages/page_stores.h"
+#include "engine/request/evidence_heads.h"
 #include "engine/runner/rank_model.h"
 #include "engine/runner/rank_set.h"
 #include "engine/scheduler/placement.h"
@@ -138,6 +139,8 @@ absl::StatusOr<CapacityTable> PlanCapacity(const CapacityQuestion& question, Bac
       }
       if (!seen.insert(model->page_shape.dtype).second) continue;
       table.parameters = model->weights.parameters;
+      ANNULUS_ASSIGN_OR_RETURN(const std::vector<LayerHead> heads,
+                               FindEvidenceHeads(options.attention_profile, *model));
       for (const int ranks : question.ranks) {
         options.ranks = ranks;
         const HostUse host = {
@@ -145,6 +148,8 @@ absl::StatusOr<CapacityTable> PlanCapacity(const CapacityQuestion& question, Bac
             .kv_host = static_cast<size_t>(options.kv_host_bytes),
             .pinned = PageStores::BufferBytes(options, GeometryOf(*model)),
             .memory = 0,  // of another machine, maybe
+            .evidence = EvidenceShapeOf(*model, heads, ranks),
+            .max_context = table.context,
         };
         ANNULUS_RETURN_IF_ERROR(CheckOptions(options));
         ANNULUS_ASSIGN_OR_RETURN(CapacityCase planned, PlanCase(options, *model, host, machine));

@@ -94,7 +94,8 @@ class EngineImpl final : public Engine {
                         absl::StrCat(spec.priority, " is not allowed: -2 to 2"));
     }
     ANNULUS_RETURN_IF_ERROR(CheckContext(spec));
-    return CheckMemory(spec);
+    ANNULUS_RETURN_IF_ERROR(CheckMemory(spec));
+    return CheckEvidenceRoom(spec, parts_->evidence_shape, parts_->evidence_room);
   }
 
   absl::StatusOr<RequestPlan> Plan(RequestSpec spec, const CancelFlag& cancel) const override {

@@ -57,7 +57,10 @@ absl::Status StartRanks(EngineParts& parts, Backend& backend) {
   const HostUse host = {.program = parts.program_bytes,
                         .kv_host = static_cast<size_t>(parts.options.kv_host_bytes),
                         .pinned = PageStores::BufferBytes(parts.options, GeometryOf(model)),
-                        .memory = parts.options.host_memory_bytes};
+                        .memory = parts.options.host_memory_bytes,
+                        .evidence = parts.evidence_shape,
+                        .max_context = parts.model.info.max_context};
+  parts.evidence_room = EvidenceRoomOf(model, host, kv_bytes, parts.options.max_running);
   ANNULUS_ASSIGN_OR_RETURN(parts.plan, PlanMemory(model, ranks, host, backend));
   if (ranks.span.local > 0) {
     ANNULUS_RETURN_IF_ERROR(CheckPlan(parts.plan, ranks.span.all));
@@ -100,6 +103,8 @@ absl::Status StartCoordinator(EngineParts& parts, Backend& backend) {
   coordinator.automatic = MakeAutoSetting(model, parts.exchange.rates.attention.back().flops);
   coordinator.ropes = model.config.ropes;
   coordinator.evidence_heads = parts.evidence_heads;
+  coordinator.evidence_shape = parts.evidence_shape;
+  coordinator.evidence_room = parts.evidence_room;
   coordinator.other_identities = parts.stores->OtherIdentities(coordinator.identity);
   coordinator.tiers = parts.stores->Levels(*parts.metrics);
   coordinator.comparer = parts.stores->comparer();
@@ -128,6 +133,8 @@ absl::StatusOr<std::unique_ptr<const EngineParts>> StartParts(const EngineSeams&
   ANNULUS_RETURN_IF_ERROR(CheckAttention(options.attention, parts->model.ranks));
   ANNULUS_ASSIGN_OR_RETURN(parts->evidence_heads,
                            FindEvidenceHeads(options.attention_profile, parts->model.ranks));
+  parts->evidence_shape =
+      EvidenceShapeOf(parts->model.ranks, parts->evidence_heads, parts->options.ranks);
   parts->model.info.evidence_heads =
       DescribeEvidenceHeads(parts->evidence_heads, options.attention_profile);
   ANNULUS_RETURN_IF_ERROR(StartRanks(*parts, backend));

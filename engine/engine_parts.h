@@ -41,6 +41,8 @@ struct EngineParts {
   EngineSeams seams;
   LoadedModel model;
   std::vector<LayerHead> evidence_heads;  // FindEvidenceHeads
+  EvidenceShape evidence_shape;           // of these heads
+  EvidenceRoom evidence_room;
   PlanLimits limits;
   FoundExchange exchange;
   size_t program_bytes = 0;  // host memory of the process without the weights, after loading them

@@ -3,10 +3,13 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/engine_setup.h"
 #include "engine/memory_plan.h"
+#include "engine/request/evidence_heads.h"
+#include "engine/request/evidence_memory.h"
 #include "engine/ring/wire/ucx_carrier.h"
 #include "engine/workers/remote_ranks.h"
 #include "engine/workers/worker_ranks.h"
@@ -56,8 +59,13 @@ class LoadedWorker final : public Worker {
     options_.open_carrier = CarriersOf(seams, worker.wire_devices);
     options_.on_stuck = worker.on_stuck;
     options_.clock = seams.clock;
-    const HostUse host = {.program = ProgramBytes(model_.ranks, backend)};
-    options_.check_memory = [this, host](const RankSetOptions& set) -> absl::Status {
+    const size_t program = ProgramBytes(model_.ranks, backend);
+    options_.check_memory = [this, program](const RankSetOptions& set) -> absl::Status {
+      // The profile that may name other heads is the coordinator's.
+      const std::vector<LayerHead> heads = DefaultEvidenceHeads(model_.ranks);
+      const HostUse host = {.program = program,
+                            .evidence = EvidenceShapeOf(model_.ranks, heads, set.span.all),
+                            .max_context = model_.info.max_context};
       ANNULUS_ASSIGN_OR_RETURN(const MemoryPlan plan,
                                PlanMemory(model_.ranks, set, host, backend_));
       return CheckPlan(plan, set.span.all);

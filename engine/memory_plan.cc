@@ -25,17 +25,26 @@ absl::StatusOr<size_t> LeastFree(Backend& backend, int devices) {
   return least;
 }
 
-absl::Status CheckHostTiers(const HostUse& host) {
-  const size_t needed = host.kv_host + host.pinned;
+absl::Status CheckHostTiers(const HostUse& host, size_t evidence) {
+  const size_t needed = host.kv_host + host.pinned + evidence;
   const size_t left = BytesLeft(host.memory, host.program);
   if (host.memory == 0 || needed <= left) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "keys and values in --kv-host, and the pinned buffers to copy them, take ",
-      FormatBytes(needed), " of the host's memory, but of its ", FormatBytes(host.memory), " only ",
-      FormatBytes(left), " are left for them; lower --kv-host"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("keys and values in --kv-host, the pinned buffers to copy them, and evidence (",
+                   FormatBytes(evidence), ") take ", FormatBytes(needed),
+                   " of the host's memory, but of its ", FormatBytes(host.memory), " only ",
+                   FormatBytes(left), " are left for them; lower --kv-host"));
 }
 
 }  // namespace
+
+EvidenceRoom EvidenceRoomOf(const RankModel& model, const HostUse& host, size_t kv_bytes,
+                            int max_running) {
+  if (host.evidence.layers == 0) return {};
+  const auto held = static_cast<int64_t>(kv_bytes) / KvBytesPerToken(model);
+  return PlanEvidence(host.evidence, std::min(held, host.max_context), max_running,
+                      std::min(kMostEvidenceRoom, kv_bytes / kKvBytesForEvidenceByte));
+}
 
 size_t ProgramBytes(const RankModel& model, const Backend& backend) {
   const int64_t weights =
@@ -53,6 +62,12 @@ absl::StatusOr<MemoryPlan> PlanMemory(const RankModel& model, const RankSetOptio
   plan.total = device.memory_bytes;
   plan.reserve = device.reserved_bytes;
   plan.weights = model.weights.bytes;
+  if (span.local > 0) {
+    const size_t kv_of_rank = ranks.engine.kv_memory_bytes / static_cast<size_t>(span.local);
+    plan.evidence = EvidenceRoomOf(model, host, kv_of_rank * static_cast<size_t>(span.all),
+                                   ranks.engine.max_running)
+                        .total();
+  }
   if (plan.of_host) {
     plan.program = host.program;
     plan.kv_host = host.kv_host;
@@ -60,7 +75,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const RankModel& model, const RankSetOptio
   } else {
     ANNULUS_ASSIGN_OR_RETURN(plan.free, LeastFree(backend, devices));
     plan.host_tiers = host.kv_host + host.pinned;
-    ANNULUS_RETURN_IF_ERROR(CheckHostTiers(host));
+    ANNULUS_RETURN_IF_ERROR(CheckHostTiers(host, plan.evidence));
   }
   if (span.local == 0) return plan;
   // Of the device with most ranks.
@@ -81,6 +96,7 @@ absl::Status CheckPlan(const MemoryPlan& plan, int ranks) {
   std::string parts = absl::StrCat("keys and values ", FormatBytes(plan.kv));
   for (const auto& [what, bytes] :
        {std::pair("keys and values in --kv-host", plan.kv_host), std::pair("a step", plan.step),
+        std::pair("evidence", plan.of_host ? plan.evidence : 0),
         std::pair("kernel workspace", plan.workspace), std::pair("ring buffers", plan.slots),
         std::pair("reserve for the driver", plan.reserve)}) {
     if (bytes > 0) absl::StrAppend(&parts, ", ", what, " ", FormatBytes(bytes));

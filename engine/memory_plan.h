@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/api/load.h"
+#include "engine/request/evidence_memory.h"
 #include "engine/runner/rank_set.h"
 
 namespace annulus {
@@ -17,7 +18,17 @@ struct HostUse {
   size_t kv_host = 0;  // EngineOptions::kv_host_bytes
   size_t pinned = 0;   // PageStores::BufferBytes
   size_t memory = 0;   // EngineOptions::host_memory_bytes
+  EvidenceShape evidence = {};
+  int64_t max_context = 0;  // ModelInfo::max_context
 };
+
+// The room for evidence if all ranks together have so many bytes of keys and values: prompts are no
+// longer than these hold, and than the context. As long as one request finds room, at most
+// kMostEvidenceRoom and a 64th of the keys and values, to which it should add little.
+inline constexpr size_t kMostEvidenceRoom = size_t{64} << 20;
+inline constexpr size_t kKvBytesForEvidenceByte = 64;
+EvidenceRoom EvidenceRoomOf(const RankModel& model, const HostUse& host, size_t kv_bytes,
+                            int max_running);
 
 // Host memory of the process without the weights, after loading them.
 size_t ProgramBytes(const RankModel& model, const Backend& backend);

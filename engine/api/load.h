@@ -70,7 +70,8 @@ struct MemoryForecast {
   int64_t step = 0;       // step arenas of all ranks
   int64_t ring = 0;       // buffers for messages between ranks; 0 if ranks share memory
   int64_t workspace = 0;  // scratch memory of kernels, its largest size so far
-  int64_t requests = 0;   // token ids and page tables of requests and cached prefixes
+  // Token ids, page tables and evidence of requests, and cached prefixes.
+  int64_t requests = 0;
 
   int64_t total() const {
     return program + weights + kv + kv_host + step + ring + workspace + requests;
@@ -92,12 +93,17 @@ struct MemoryPlan {
   size_t step = 0;       // activations
   size_t workspace = 0;  // scratch memory of kernels; on the host allocated on demand
   size_t slots = 0;      // receive buffers for ranks on other devices
-  size_t reserve = 0;    // left unused for the driver
+  // Evidence of answers, of the host's memory and allocated on demand: all that its ranks can take
+  // at once. Requests that find no room in it wait.
+  size_t evidence = 0;
+  size_t reserve = 0;  // left unused for the driver
   // Of the host's memory, for pages that leave a device: the host tier, and pinned memory on the
   // way to the tiers. 0 if of_host.
   size_t host_tiers = 0;
 
-  size_t needed() const { return kv + kv_host + step + workspace + slots + reserve; }  // of `free`
+  size_t needed() const {  // of `free`
+    return kv + kv_host + step + workspace + slots + reserve + (of_host ? evidence : 0);
+  }
 };
 
 // Where pages are kept below the ranks' memory: kv_host or kv_disk.

@@ -10,6 +10,7 @@
 #include "engine/model/rope.h"
 #include "engine/pages/page_levels.h"
 #include "engine/request/auto_policy.h"
+#include "engine/request/evidence_memory.h"
 #include "engine/scheduler/scheduler.h"
 
 namespace annulus {
@@ -28,7 +29,9 @@ struct CoordinatorOptions {
   // model, dtypes, kernels, shards. Pages are reused only under an equal identity.
   std::string identity;
   AutoSetting automatic;
-  std::vector<LayerHead> evidence_heads;  // DefaultEvidenceHeads
+  std::vector<LayerHead> evidence_heads;  // FindEvidenceHeads
+  EvidenceShape evidence_shape;           // of these heads
+  EvidenceRoom evidence_room;             // requests that find none in it wait
   std::vector<RopeConfig> ropes;          // the model's rotary settings
   // Stores that pages are saved in and restored from, the fastest first. Empty: there is no tier.
   std::vector<PageLevels::Level> tiers;

@@ -5,6 +5,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "engine/coordinator/admission/memory_account.h"
+#include "engine/request/evidence_memory.h"
 
 namespace annulus {
 
@@ -152,6 +153,9 @@ int64_t Ledger::bytes() const {
   for (const auto& sequence : state_.running) {
     bytes +=
         RunningBytes(*sequence, options_.limits.page_tokens) + request(sequence->id).lookup_bytes();
+    if (sequence->evidence == nullptr) continue;
+    bytes += static_cast<int64_t>(
+        NeedForEvidence(options_.evidence_shape, sequence->evidence->ranges).of_request());
   }
   return bytes;
 }

@@ -54,23 +54,27 @@ void Append(const std::vector<Row>& rows, std::string& text) {
 
 // What the columns count. Kept answers are in them, because they fill their memory in ordinary use;
 // documents and calls are not: how much clients send is for the operator to judge.
-std::string Notes(bool of_host, const ServiceMemory& services) {
+std::string Notes(const CapacityTable& table, const ServiceMemory& services) {
+  size_t most = 0;
+  for (const CapacityCase& planned : table.cases) most = std::max(most, planned.plan.evidence);
+  const std::string evidence = absl::StrCat("evidence (up to ", Bytes(most), ")");
   const std::string replay =
       absl::StrCat(Bytes(services.replay), " of answers kept for retries (--max-replay-memory)");
   const std::string clients =
       absl::StrCat(Bytes(services.documents), " of documents (--max-documents-memory)\nand ",
                    Bytes(services.prompts), " of calls in progress (--max-prompts-memory).\n");
-  if (of_host) {
+  if (table.cases.front().plan.of_host) {
     return absl::StrCat(
         "Memory of the machine; kv: keys and values. Other memory: activations of a step, "
-        "kernel\nworkspace, --kv-host, this program, ",
-        replay, ".\nNot counted: what clients can use, up to ", clients);
+        "kernel\nworkspace, ",
+        evidence, ", --kv-host, this program, ", replay,
+        ".\nNot counted: what clients can use, up to ", clients);
   }
   return absl::StrCat(
       "Memory of each GPU; kv: keys and values. Other memory: activations of a step, "
       "kernel\nworkspace, a reserve for the driver.\nThe host's memory is not counted: besides "
       "this program and --kv-host, up to\n",
-      replay, ",\n", clients);
+      evidence, ", ", replay, ",\n", clients);
 }
 
 }  // namespace
@@ -86,7 +90,7 @@ std::string PlanText(const CapacityTable& table, const std::string& machine,
   for (const CapacityCase& planned : table.cases) rows.push_back(RowOf(planned, table.context));
   Append(rows, text);
   absl::StrAppend(
-      &text, "\n", Notes(of_host, services),
+      &text, "\n", Notes(table, services),
       "annulusd uses a quarter of the memory for kv unless --kv-memory (all ranks together) is "
       "set.\nLongest context: prompt and answer of a single request, with dense attention. Several "
       "requests\nat once share the memory for keys and values.\n");

@@ -1,6 +1,7 @@
 #include "engine/coordinator/admission/request_starter.h"
 
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -8,6 +9,7 @@
 #include "engine/coordinator/admission/cache_lookup.h"
 #include "engine/coordinator/admission/memory_account.h"
 #include "engine/pages/request_pages.h"
+#include "engine/request/evidence_account.h"
 #include "engine/runner/choice/evidence_masses.h"
 #include "kernels/base/status_macros.h"
 
@@ -28,15 +30,16 @@ int32_t BlockOf(const AttentionAssignment& attention) {
 absl::StatusOr<AdmissionHost::Answer> RequestStarter::TryStart(Request& request,
                                                                const Request* large) {
   ANNULUS_RETURN_IF_ERROR(use_.needs.CheckFits(request));
+  const AdmissionHost::Answer no_room =
+      large == nullptr ? AdmissionHost::Answer::kNoRoom : AdmissionHost::Answer::kLeavesNoRoom;
+  if (!HasEvidenceRoom(request, large)) return no_room;
   const RequestSpec& spec = request.spec();
   std::shared_ptr<const AttentionAssignment> attention = use_.policies.ChooseFor(request);
   const PageDemand demand = use_.needs.Of(spec, attention.get());
   CacheLookup lookup(request, attention.get(), use_.ledger);
   ANNULUS_ASSIGN_OR_RETURN(const std::optional<Start> start,
                            use_.finder.Find(request, demand, lookup.TakeFound(), large));
-  if (!start.has_value()) {
-    return large == nullptr ? AdmissionHost::Answer::kNoRoom : AdmissionHost::Answer::kLeavesNoRoom;
-  }
+  if (!start.has_value()) return no_room;
   if (large != nullptr) use_.finder.NoteBegun(request.id(), *start);
   std::unique_ptr<Sequence> sequence = MakeSequence(request, demand, *start, std::move(attention));
   const bool again = request.has_begun();
@@ -62,6 +65,22 @@ absl::StatusOr<AdmissionHost::Answer> RequestStarter::TryStart(Request& request,
   std::move(undo).Cancel();
   use_.ledger.Run(std::move(sequence));
   return AdmissionHost::Answer::kAdmitted;
+}
+
+// Whether it has room for its evidence, if it asks for any, beside the requests that run and, if
+// room is gathered for it, `large`.
+bool RequestStarter::HasEvidenceRoom(const Request& request, const Request* large) const {
+  if (!request.spec().evidence) return true;
+  size_t bytes = 0;
+  const auto add = [&](std::span<const RowRange> ranges) {
+    bytes += NeedForEvidence(use_.options.evidence_shape, ranges).of_request();
+  };
+  add(EvidenceRanges(request.spec().documents));
+  if (large != nullptr && large->spec().evidence) add(EvidenceRanges(large->spec().documents));
+  for (const auto& sequence : use_.ledger.state().running) {
+    if (sequence->evidence != nullptr) add(sequence->evidence->ranges);
+  }
+  return bytes <= use_.options.evidence_room.requests;
 }
 
 // With the pages of the start.

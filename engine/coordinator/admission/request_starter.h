@@ -38,12 +38,14 @@ class RequestStarter {
       : use_(parts), grammars_(parts.options.tokens, OutputGuide::kCacheBytes) {}
 
   // Begins the request if there is room, and tells it what it begins with. `large`: see
-  // StartFinder; with it, no room is kLeavesNoRoom. Errors of StartFinder::Find and
+  // StartFinder; with it, no room is kLeavesNoRoom. A request for evidence needs room in
+  // CoordinatorOptions::evidence_room, too. Errors of StartFinder::Find and
   // PageNeeds::CheckFits. If an error is returned, or memory runs out, which throws, the request
   // still waits; its owner may then be open in the book.
   absl::StatusOr<AdmissionHost::Answer> TryStart(Request& request, const Request* large);
 
  private:
+  bool HasEvidenceRoom(const Request& request, const Request* large) const;
   std::unique_ptr<Sequence> MakeSequence(const Request& request, const PageDemand& demand,
                                          const Start& start,
                                          std::shared_ptr<const AttentionAssignment> attention);
