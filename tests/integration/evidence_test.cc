@@ -37,15 +37,23 @@ class EvidenceTest : public ::testing::Test {
 
   // With a mark for each thousand bytes.
   grpc::Status Put(const std::string& name, const std::string& text, bool keep_text) {
+    std::vector<int64_t> marks;
+    for (size_t byte = 0; byte < text.size(); byte += 1000) {
+      marks.push_back(static_cast<int64_t>(byte));
+    }
+    return PutMarked(name, text, keep_text, marks);
+  }
+  grpc::Status PutMarked(const std::string& name, const std::string& text, bool keep_text,
+                         const std::vector<int64_t>& marks) {
     grpc::ClientContext context;
     v1::UploadDocumentResponse response;
     const auto writer = documents_->UploadDocument(&context, &response);
     v1::UploadDocumentRequest part;
     part.mutable_header()->set_name(name);
     part.mutable_header()->set_keep_text(keep_text);
-    for (size_t byte = 0; byte < text.size(); byte += 1000) {
+    for (const int64_t byte : marks) {
       v1::DocumentMark& mark = *part.mutable_header()->add_marks();
-      mark.set_byte(static_cast<int64_t>(byte));
+      mark.set_byte(byte);
       mark.set_label(absl::StrCat("part ", byte / 1000));
     }
     writer->Write(part);
@@ -184,6 +192,47 @@ TEST_F(EvidenceTest, IsRefusedByNameWhereItCannotBe) {
   spec.mutable_attention()->clear_policy();
   spec.mutable_sampling()->set_max_tokens(3);
   EXPECT_TRUE(Generate(spec, &status).completion().has_evidence()) << status.error_message();
+}
+
+TEST_F(EvidenceTest, BadInputIsToldByItsName) {
+  Start({"--attention", "window:window=512"});
+  const auto expect = [](const grpc::Status& status, grpc::StatusCode code,
+                         const std::string& message) {
+    EXPECT_EQ(status.error_code(), code) << status.error_message();
+    EXPECT_TRUE(absl::StrContains(status.error_message(), message)) << status.error_message();
+  };
+  constexpr auto kWrong = grpc::StatusCode::INVALID_ARGUMENT;
+  expect(PutMarked("a", "text", true, {3, 2}), kWrong,
+         "header.marks[1].byte: 2 is not allowed: at least 3, where the mark before it stands");
+  expect(PutMarked("a", "text", true, {-1}), kWrong,
+         "header.marks[0].byte: -1 is not allowed: at least 0");
+  expect(PutMarked("a", "text", true, {0, 5}), kWrong,
+         "header.marks: the last mark stands at byte 5, behind the end of the document, which has "
+         "4 bytes");
+  ASSERT_TRUE(PutMarked("a", "text", true, {0, 4}).ok());
+  v1::GenerationSpec spec;
+  spec.set_text("What?");
+  spec.set_evidence(true);
+  spec.mutable_sampling()->set_max_tokens(3);
+  spec.add_documents("a");
+  grpc::Status status;
+  // By the server's default, too.
+  Generate(spec, &status);
+  expect(status, kWrong, "this request attends by window");
+  spec.mutable_attention()->set_policy("dense");
+  EXPECT_TRUE(Generate(spec, &status).completion().has_evidence()) << status.error_message();
+  for (int i = 1; i < 1000; ++i) spec.add_documents("a");
+  Generate(spec, &status);
+  expect(status, kWrong, "spec.documents: 1000 documents are not allowed: at most 64");
+  spec.mutable_documents()->DeleteSubrange(64, 936);
+  EXPECT_TRUE(Generate(spec, &status).completion().has_evidence()) << status.error_message();
+  grpc::ClientContext context;
+  v1::DeleteDocumentRequest deletes;
+  deletes.set_name("a");
+  v1::DeleteDocumentResponse deleted;
+  ASSERT_TRUE(documents_->DeleteDocument(&context, deletes, &deleted).ok());
+  Generate(spec, &status);
+  expect(status, grpc::StatusCode::NOT_FOUND, "there is no document \"a\"; upload it");
 }
 
 }  // namespace

@@ -215,6 +215,8 @@ TEST(EvidenceTruth, RefusesWhatItCannotMeasure) {
   spec = good;
   spec.attention = ParsePolicy("window:window=512").value();
   expect(spec, "set attention.policy to \"dense\"");
+  spec.attention = ParseAssignment("dense;layers=0: window:window=512").value();
+  expect(spec, "set attention.policy to \"dense\"");
   spec.attention = ParsePolicy("auto").value();
   expect(spec, "set attention.policy to \"dense\"");
   spec = good;

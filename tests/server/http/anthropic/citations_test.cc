@@ -297,6 +297,35 @@ TEST_F(CitationsTest, FilesAreCitedByTheirIdsAndMarks) {
   EXPECT_THAT(message, HasSubstr("/v1/files"));
 }
 
+TEST_F(CitationsTest, ADeletedFileIsNamed) {
+  Start();
+  ASSERT_TRUE(server_->Upload("gone", "The river is long.").ok());
+  ASSERT_EQ(Ask("DELETE /v1/files/gone HTTP/1.1\r\nHost: localhost\r\n\r\n").status, 200);
+  const json gone = json::array({Document({{"type", "file"}, {"file_id", "gone"}}, kCited)});
+  EXPECT_THAT(RefusedMessage(MessagesBody(Blocks(gone)), 404),
+              HasSubstr("there is no file \"gone\": it was deleted"));
+  EXPECT_TRUE(server_->engine().submitted().empty());
+}
+
+// A passage in the middle of it is no longer than its tokens, and the whole of it is cut off.
+TEST_F(CitationsTest, TakesASentenceOfAMegabyte) {
+  Start();
+  server_->engine().set_max_context(int64_t{1} << 24);
+  const std::string text(1 << 20, 'x');
+  const json asked = MessagesBody(Blocks(json::array({Document(TextSource(text), kCited)})));
+  Answer({TextPart("It is long. ", {{0, 12, {At(0, 64'000, 64'064), At(0, 0, 1 << 20)}}})});
+  for (const json& content : {Content(asked), Streamed(asked)}) {
+    const json& cited = content[0]["citations"];
+    ASSERT_THAT(cited, SizeIs(2));
+    EXPECT_EQ(cited[0]["start_char_index"], 64'000);
+    EXPECT_EQ(cited[0]["end_char_index"], 64'064);
+    EXPECT_EQ(cited[0]["cited_text"], text.substr(0, 64));
+    EXPECT_EQ(cited[1]["start_char_index"], 0);
+    EXPECT_EQ(cited[1]["end_char_index"], 4096);
+    EXPECT_EQ(cited[1]["cited_text"], text.substr(0, 4096));
+  }
+}
+
 // A block for each sentence: the model must read its own words as it wrote them.
 TEST_F(CitationsTest, AnAnswerThatIsSentBackIsTheTextItWas) {
   Start();

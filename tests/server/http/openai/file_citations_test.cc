@@ -162,5 +162,18 @@ TEST_F(FileCitationsTest, NamedDocumentsHaveTheirNames) {
   EXPECT_EQ(annotations[0]["filename"], "named");
 }
 
+TEST_F(FileCitationsTest, DocumentsThatAreNotThereOrTooManyAreNamed) {
+  Start();
+  json body = {{"model", "fake"},
+               {"input", "What?"},
+               {"annulus", {{"evidence", true}, {"documents", {"gone"}}}}};
+  const json gone = Refused(kResponsesRoute, body, 404);
+  EXPECT_THAT(std::string(gone["message"]), HasSubstr("there is no document \"gone\""));
+  body["annulus"]["documents"] = std::vector<std::string>(1000, "gone");
+  const json many = Refused(kResponsesRoute, body, 400);
+  EXPECT_THAT(std::string(many["message"]), HasSubstr("64"));
+  EXPECT_TRUE(server_->engine().submitted().empty());
+}
+
 }  // namespace
 }  // namespace annulus::server
