@@ -118,6 +118,8 @@ TEST_F(CapacityTest, AnEngineTakesWhatWasPlannedAndServesTheLongestContext) {
         EXPECT_EQ(planned.plan.kv, taken.kv);
         EXPECT_EQ(planned.plan.step, taken.step);
         EXPECT_EQ(planned.plan.slots, taken.slots);
+        EXPECT_EQ(planned.plan.evidence, taken.evidence);
+        EXPECT_GT(taken.evidence, 0);
         EXPECT_EQ(planned.weights_dtype, (*engine)->model().weights_dtype);
         EXPECT_EQ(planned.kv_dtype, (*engine)->model().kv_dtype);
         EXPECT_EQ(planned.kv_bytes_per_token, (*engine)->model().kv_bytes_per_token);

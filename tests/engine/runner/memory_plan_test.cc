@@ -113,6 +113,36 @@ TEST_F(MemoryPlanTest, StepsTakeNothingOfTheDevice) {
   }
 }
 
+// Its messages and scores are the host's; what these pin is kept for the next step.
+TEST_F(MemoryPlanTest, EvidenceTakesNothingOfTheDevice) {
+  for (const int ranks : {1, 2}) {
+    SCOPED_TRACE(ranks);
+    EmulatedDevice& device = EmulatedDevice::Get();
+    UseDevices(1);
+    const RankModel model = Load("llama_gqa_bf16", DType::kBF16);
+    DriverOptions options = testing::AllLogits(ranks, RingMode::kPassKv);
+    options.all_logits = false;
+    options.evidence.emplace();
+    for (int layer = 0; layer < model.layers(); ++layer) {
+      for (int head = 0; head < model.attention(layer).heads; ++head) {
+        options.evidence->heads.push_back({layer, head});
+      }
+    }
+    // Blocks that begin and end inside of pages.
+    options.evidence->ranges = {{4, 90}, {101, 102}, {103, 250}};
+    StepDriver driver(*backend_, model, options);
+    FillDevices();
+    const size_t allocated = device.allocated;
+    const auto first = driver.Run({Prompt(270)}, 3);
+    EXPECT_FALSE(first[0].shares[0].empty());
+    const int64_t warm = device.memory_calls;
+    EXPECT_EQ(driver.Run({Prompt(270)}, 3)[0].tokens, first[0].tokens);
+    EXPECT_EQ(device.memory_calls, warm);
+    EXPECT_EQ(device.allocated, allocated);
+    device.held_by_others = 0;
+  }
+}
+
 class MemoryPlanOfTwoDevicesTest : public MemoryPlanTest {};
 
 TEST_F(MemoryPlanOfTwoDevicesTest, StepsTakeNothingOfEither) {

@@ -31,7 +31,9 @@ CapacityTable Table(bool of_host) {
   plan.weights = 200 * kMiB;
   plan.program = of_host ? 30 * kMiB + kServices.replay : 0;
   plan.kv = 500 * kMiB;
-  plan.step = 10 * kMiB;
+  plan.step = 7 * kMiB;
+  plan.slots = of_host ? 0 : 3 * kMiB;
+  plan.evidence = 3 * kMiB;
   plan.free = plan.total - plan.weights - plan.program;
   return table;
 }
@@ -39,6 +41,7 @@ CapacityTable Table(bool of_host) {
 TEST(PlanText, AnswersKeptForRetriesArePartOfTheHostsSum) {
   const std::string text = PlanText(Table(/*of_host=*/true), "a machine", kServices);
   EXPECT_THAT(text, HasSubstr("200 MiB       136 MiB       500 MiB"));
+  EXPECT_THAT(text, HasSubstr("workspace, evidence (up to 3 MiB), --kv-host"));
   EXPECT_THAT(text, HasSubstr("this program, 96 MiB of answers kept for retries "
                               "(--max-replay-memory)"));
 }
@@ -56,7 +59,7 @@ TEST(PlanText, OfAGpuTheHostsMemoryIsSaidBesides) {
   EXPECT_THAT(text, HasSubstr("200 MiB       10 MiB        500 MiB"));
   EXPECT_THAT(
       text,
-      AllOf(HasSubstr("The host's memory is not counted"),
+      AllOf(HasSubstr("The host's memory is not counted"), HasSubstr("evidence (up to 3 MiB), 96"),
             HasSubstr("96 MiB of answers kept for retries"), HasSubstr("2 GiB of documents"),
             HasSubstr("besides this program and --kv-host, up to"), HasSubstr("768 MiB of calls")));
 }
