@@ -417,6 +417,23 @@ TEST(BenchServe, SaysThatNobodyListens) {
   EXPECT_TRUE(output.out.empty());
   EXPECT_NE(output.err.find("127.0.0.1:1"), std::string::npos) << output.err;
   EXPECT_EQ(Bench({"serve", "--rate", "0"}).code, 2);
+  const Output crowd = Bench({"serve", "--server", "127.0.0.1:1", "--token", "a", "--crowd", "200",
+                              "--crowd-prompt", "2048", "--crowd-token", "b"});
+  EXPECT_EQ(crowd.code, 1) << crowd.err;
+  EXPECT_NE(crowd.err.find("127.0.0.1:1"), std::string::npos) << crowd.err;
+}
+
+TEST(BenchServe, ACrowdStandsAlone) {
+  for (const std::vector<std::string>& misuse : std::vector<std::vector<std::string>>{
+           {"serve", "--crowd", "0"},
+           {"serve", "--crowd", "200", "--beside-prompt", "8192"},
+           {"serve", "--crowd", "200", "--longest-prompt", "8192"},
+           {"serve", "--crowd-token", "b"},
+           {"serve", "--crowd-prompt", "2048"}}) {
+    const Output output = Bench(misuse);
+    EXPECT_EQ(output.code, 2) << output.err;
+    EXPECT_NE(output.err.find("--crowd"), std::string::npos) << output.err;
+  }
 }
 
 // The shapes that the tables measure must stay readable.
