@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/model/weights/matrix_loader.h"
+#include "kernels/base/check.h"
 #include "kernels/base/device_error.h"
 #include "kernels/base/format_bytes.h"
 #include "kernels/base/status_macros.h"
@@ -12,6 +13,7 @@ namespace annulus {
 
 absl::StatusOr<std::optional<ExpertSlotSizes>> SizeExpertSlots(
     const std::vector<ExpertPlace>& experts, int chosen, int64_t limit, const OpTable& ops) {
+  ANNULUS_CHECK(!experts.empty());  // ParseExperts
   ExpertSlotSizes sizes;
   for (const ExpertPlace& expert : experts) {
     size_t bytes = 0;

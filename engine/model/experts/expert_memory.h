@@ -48,9 +48,9 @@ struct ExpertSlotSizes {
   size_t bytes() const { return slot_bytes * slots; }
 };
 
-// How many slots `limit` bytes hold; nothing if there is room for all experts. `chosen`: experts
-// that a row of one layer needs. INVALID_ARGUMENT, with the numbers, if the limit is below 2 *
-// chosen experts. Otherwise the errors of OpTable::matrix_bytes.
+// How many slots `limit` bytes hold; nothing if there is room for all experts, of which there is at
+// least one. `chosen`: experts that a row of one layer needs. INVALID_ARGUMENT, with the numbers,
+// if the limit is below 2 * chosen experts. Otherwise the errors of OpTable::matrix_bytes.
 absl::StatusOr<std::optional<ExpertSlotSizes>> SizeExpertSlots(
     const std::vector<ExpertPlace>& experts, int chosen, int64_t limit, const OpTable& ops);
 

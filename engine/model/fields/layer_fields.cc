@@ -340,9 +340,15 @@ absl::Status ParseExperts(const JsonFields& fields, const Family& family, ModelC
     case ExpertsRule::kSharedOnly:
       return ParseSharedOnly(fields, config);
   }
-  if (config.experts.routing.chosen <= config.experts.count) return absl::OkStatus();
-  return fields.Invalid("num_experts_per_tok",
-                        absl::StrCat("at most the number of experts, ", config.experts.count));
+  if (config.experts.routing.chosen > config.experts.count) {
+    return fields.Invalid("num_experts_per_tok",
+                          absl::StrCat("at most the number of experts, ", config.experts.count));
+  }
+  // A model whose layers are all listed as plain has none, whatever the other keys say.
+  const bool used = std::any_of(config.layers.begin(), config.layers.end(),
+                                [](const LayerConfig& layer) { return layer.experts; });
+  if (!used) config.experts = {};
+  return absl::OkStatus();
 }
 
 }  // namespace annulus

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <bit>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -27,6 +26,7 @@
 #include "tests/engine/gguf/gguf_checkpoint.h"
 #include "tests/support/collecting_sink.h"
 #include "tests/support/plain_options.h"
+#include "tests/support/sampled_answer.h"
 #include "tests/support/temp_directory.h"
 #include "tests/support/test_data.h"
 #include "tests/support/thinned.h"
@@ -35,16 +35,13 @@ namespace annulus {
 namespace {
 
 using testing::CollectingSink;
+using testing::ExpectSame;
 using testing::GgufNumber;
 using testing::GgufWriter;
 using ::testing::HasSubstr;
+using testing::SampledAnswer;
 using testing::TempDirectory;
-
-struct Answer {
-  std::vector<int32_t> ids;
-  std::vector<uint32_t> bits;  // of the log probabilities of each token and its alternatives
-  int64_t cached = 0;
-};
+using testing::WaitSampled;
 
 class ExpertMemoryTest : public ::testing::Test {
  protected:
@@ -72,48 +69,11 @@ class ExpertMemoryTest : public ::testing::Test {
   }
 
   static std::shared_ptr<CollectingSink> Ask(Engine& engine, const std::vector<int32_t>& prompt) {
-    RequestSpec spec;
-    spec.prompt = prompt;
-    spec.sampling.seed = 7;
-    spec.sampling.temperature = 0.9f;
-    spec.sampling.ignore_eos = true;
-    spec.sampling.logprobs = 3;
-    spec.sampling.max_tokens = 12;
-    auto sink = std::make_shared<CollectingSink>();
-    EXPECT_TRUE(engine.Submit(std::move(spec), sink).ok());
-    return sink;
+    return testing::AskSampled(engine, prompt, 12);
   }
 
-  static Answer Wait(CollectingSink& sink) {
-    Answer answer;
-    const auto done = sink.Wait();
-    EXPECT_TRUE(done.has_value() && done->status.ok()) << (done ? done->status : absl::Status());
-    if (!done.has_value()) return answer;
-    answer.ids = sink.ids();
-    answer.cached = done->usage.cached_tokens;
-    for (const TokenLogprob& each : sink.logprobs()) {
-      answer.bits.push_back(std::bit_cast<uint32_t>(each.logprob));
-      for (const auto& [id, logprob] : each.alternatives) {
-        answer.bits.push_back(std::bit_cast<uint32_t>(logprob));
-      }
-    }
-    return answer;
-  }
-
-  // Every second begins like the one before it.
   static std::vector<std::vector<int32_t>> Prompts(int vocabulary) {
-    std::mt19937 random(11);
-    std::uniform_int_distribution<int32_t> token(3, vocabulary - 1);
-    std::vector<std::vector<int32_t>> prompts;
-    for (const size_t length : {5, 70, 100, 130, 180}) {
-      std::vector<int32_t> prompt;
-      if (prompts.size() % 2 == 1) {
-        prompt.assign(prompts.back().begin(), prompts.back().begin() + prompts.back().size() / 2);
-      }
-      while (prompt.size() < length) prompt.push_back(token(random));
-      prompts.push_back(std::move(prompt));
-    }
-    return prompts;
+    return testing::PromptsWithSharedStarts(vocabulary, {5, 70, 100, 130, 180});
   }
 
   // What --plan says of the model.
@@ -147,18 +107,13 @@ class ExpertMemoryTest : public ::testing::Test {
     return 0;
   }
 
-  static void Expect(const Answer& answer, const Answer& expected, const std::string& where) {
-    EXPECT_EQ(answer.ids, expected.ids) << where << ", cached " << answer.cached;
-    EXPECT_EQ(answer.bits, expected.bits) << where << ", cached " << answer.cached;
-  }
-
   // `half`: how many experts are half of the model's; `chosen`: those that a row meets.
   void Check(const std::string& model, std::optional<DType> dtype, int half, int chosen) {
     const std::unique_ptr<Engine> all = Make(Options(model, 1, 0, dtype));
     EXPECT_EQ(Metric(*all, "steps_total"), 0);
     const std::vector<std::vector<int32_t>> prompts = Prompts(all->model().vocabulary);
-    std::vector<Answer> expected;
-    for (const auto& prompt : prompts) expected.push_back(Wait(*Ask(*all, prompt)));
+    std::vector<SampledAnswer> expected;
+    for (const auto& prompt : prompts) expected.push_back(WaitSampled(*Ask(*all, prompt)));
     const int64_t least = Least(model, dtype);
     for (const int64_t limit : {least, least / (2 * chosen) * half}) {
       for (const int ranks : {1, 3}) {
@@ -183,12 +138,12 @@ class ExpertMemoryTest : public ::testing::Test {
 
   // Fresh, then from the cache, then all beside each other.
   static void CheckAnswers(Engine& engine, const std::vector<std::vector<int32_t>>& prompts,
-                           const std::vector<Answer>& expected, const std::string& where) {
+                           const std::vector<SampledAnswer>& expected, const std::string& where) {
     int64_t cached = 0;
     for (const char* how : {", first", ", again"}) {
       for (size_t i = 0; i < prompts.size(); ++i) {
-        const Answer answer = Wait(*Ask(engine, prompts[i]));
-        Expect(answer, expected[i], where + how);
+        const SampledAnswer answer = WaitSampled(*Ask(engine, prompts[i]));
+        ExpectSame(answer, expected[i], where + how);
         cached += answer.cached;
       }
     }
@@ -196,7 +151,7 @@ class ExpertMemoryTest : public ::testing::Test {
     std::vector<std::shared_ptr<CollectingSink>> sinks;
     for (const auto& prompt : prompts) sinks.push_back(Ask(engine, prompt));
     for (size_t i = 0; i < prompts.size(); ++i) {
-      Expect(Wait(*sinks[i]), expected[i], where + ", together");
+      ExpectSame(WaitSampled(*sinks[i]), expected[i], where + ", together");
     }
   }
 
@@ -320,19 +275,25 @@ TEST_F(ExpertMemoryTest, WithRoomForAllTheModelIsLoadedAsEver) {
   const std::string model = GoldenModel("qwen3_moe");
   const auto with = Make(Options(model, 1, 64 << 20));
   EXPECT_EQ(with->Load().plan.weights, Make(Options(model, 1, 0))->Load().plan.weights);
-  Wait(*Ask(*with, {5, 6, 7}));
+  WaitSampled(*Ask(*with, {5, 6, 7}));
   EXPECT_EQ(Metric(*with, "steps_total"), 0);
 }
 
+class ExpertMemoryOfRanksTest : public ExpertMemoryTest,
+                                public ::testing::WithParamInterface<int> {};
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ExpertMemoryOfRanksTest, ::testing::Values(1, 3));
+
 // A request whose experts cannot be read ends with an error, and the engine goes on.
-TEST_F(ExpertMemoryTest, AFileThatIsCutShortFailsTheRequestAlone) {
+TEST_P(ExpertMemoryOfRanksTest, AFileThatIsCutShortFailsTheRequestAlone) {
   const TempDirectory folder;
   std::filesystem::copy(GoldenModel("qwen3_moe"), folder.path(),
                         std::filesystem::copy_options::recursive);
   const std::string model = folder.path().string();
-  const auto engine = Make(Options(model, 1, Least(model, std::nullopt)));
+  const int ranks = GetParam();
+  const auto engine = Make(Options(model, ranks, Least(model, std::nullopt)));
   const std::vector<int32_t> prompt = Prompts(101).back();
-  Wait(*Ask(*engine, prompt));
+  WaitSampled(*Ask(*engine, prompt));
   std::filesystem::resize_file(folder.path() / "model.safetensors", 5000);
   std::vector<int32_t> other = prompt;
   std::swap(other.front(), other.back());
@@ -360,6 +321,27 @@ TEST_F(ExpertMemoryTest, LimitsAreRefusedWithTheNumbers) {
       CreateEngine(Options(GoldenModel("qwen3"), 1, 1 << 20), *backend_, registry_).status();
   EXPECT_EQ(dense.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(dense.message()), HasSubstr("the model has no experts; leave it out"));
+}
+
+// Keys may describe experts that no layer has.
+TEST_F(ExpertMemoryTest, AModelWhoseLayersAreAllPlainHasNoExperts) {
+  const std::vector<std::pair<std::string, nlohmann::json>> changes = {
+      {"qwen3_moe", {{"mlp_only_layers", {0, 1, 2}}}},
+      {"qwen3_moe", {{"decoder_sparse_step", 100}}},
+      {"glm4_moe", {{"first_k_dense_replace", 100}}}};
+  for (const auto& [golden, change] : changes) {
+    std::ifstream file(GoldenModel(golden) + "/config.json");
+    nlohmann::json json = nlohmann::json::parse(file);
+    json.update(change);
+    const TempDirectory folder;
+    folder.Write("config.json", json.dump());
+    const std::string model = (folder.path() / "config.json").string();
+    const absl::Status status = Plan(Options(model, 1, 1 << 20)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << change;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("the model has no experts")) << change;
+    EXPECT_TRUE(Plan(Options(model, 1, 0)).ok()) << change;
+    EXPECT_EQ(LoadModelConfig(folder.path().string())->experts.count, 0) << change;
+  }
 }
 
 TEST_F(ExpertMemoryTest, GpusRefuseIt) {
