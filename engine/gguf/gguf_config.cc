@@ -259,11 +259,9 @@ absl::Status ConfigWriter::WriteGemma() {
   }
   ANNULUS_ASSIGN_OR_RETURN(const json score_cap, Number("attn_logit_softcapping"));
   ANNULUS_ASSIGN_OR_RETURN(const json logits_cap, Number("final_logit_softcapping"));
-  if (family_.name == "gemma2" || !score_cap.is_null())
-    config_["attn_logit_softcapping"] = score_cap;
-  if (family_.name == "gemma2" || !logits_cap.is_null()) {
-    config_["final_logit_softcapping"] = logits_cap;
-  }
+  // Without the keys Gemma 2 has its publisher's caps, in llama.cpp as in config.json.
+  if (!score_cap.is_null()) config_["attn_logit_softcapping"] = score_cap;
+  if (!logits_cap.is_null()) config_["final_logit_softcapping"] = logits_cap;
   return absl::OkStatus();
 }
 
@@ -281,8 +279,10 @@ absl::Status ConfigWriter::WriteMultipliers() {
 // 0 means none, and so does an absent key, though some families have a window of their own.
 absl::Status ConfigWriter::WriteWindow() {
   ANNULUS_ASSIGN_OR_RETURN(const json window, Number("attention.sliding_window"));
-  // Without the key EXAONE 4 has none, and its checkpoints say so by null.
-  if (window.is_null() && family_.name != "exaone4") return absl::OkStatus();
+  // Without the key EXAONE 4 and Gemma 3 have none: converters leave it out if a checkpoint says
+  // so.
+  const bool none = family_.name == "exaone4" || family_.name == "gemma3";
+  if (window.is_null() && !none) return absl::OkStatus();
   config_["sliding_window"] = window == 0 ? json() : window;
   const std::string key = absl::StrCat(family_.name, ".attention.sliding_window_pattern");
   const GgufValue* const pattern = file_.Find(key);

@@ -221,6 +221,34 @@ void WriteGlm4Experts(const std::string& prefix, const ModelConfig& config, Gguf
   writer.Set(prefix + "expert_weights_norm", routing.normalised);
 }
 
+// Those that the model has.
+void WriteGgufCaps(const std::string& prefix, const ModelConfig& config, GgufWriter& writer) {
+  const auto cap = [&](const char* key, float value) {
+    if (value > 0) writer.Set(prefix + key, value);
+  };
+  cap("attn_logit_softcapping", config.attention_soft_cap);
+  cap("final_logit_softcapping", config.logits_soft_cap);
+}
+
+// Where windows follow a rule of the architecture, files have no pattern.
+void WriteGgufWindows(const std::string& architecture, const ModelConfig& config,
+                      GgufWriter& writer) {
+  const std::string prefix = architecture + ".";
+  const int32_t window = config.layers[0].window;
+  if (window == 0) return;
+  const bool ruled =
+      architecture == "gemma2" || architecture == "gpt-oss" || architecture == "cohere2";
+  const bool listed =
+      architecture == "exaone4" || architecture == "olmo2" || architecture == "gemma3";
+  if (ruled || listed) {
+    writer.Set(prefix + "attention.sliding_window", static_cast<uint32_t>(window));
+  }
+  if (!listed) return;
+  std::vector<bool> pattern;
+  for (const LayerConfig& layer : config.layers) pattern.push_back(layer.window > 0);
+  writer.Set(prefix + "attention.sliding_window_pattern", pattern);
+}
+
 // What only some architectures say.
 void WriteGgufExtras(const GgufCase& of, const ModelConfig& config, GgufWriter& writer) {
   const std::string architecture = of.architecture;
@@ -236,25 +264,31 @@ void WriteGgufExtras(const GgufCase& of, const ModelConfig& config, GgufWriter& 
     writer.Set(prefix + "rope.scaling.yarn_log_multiplier", 1.0f);
     writer.Set(prefix + "attention.temperature_scale", static_cast<float>(rope.growth));
   }
-  const bool sliding = config.layers[0].window > 0;
-  if (sliding && (architecture == "exaone4" || architecture == "olmo2")) {
-    std::vector<bool> pattern;
-    for (const LayerConfig& layer : config.layers) pattern.push_back(layer.window > 0);
-    writer.Set(prefix + "attention.sliding_window", static_cast<uint32_t>(config.layers[0].window));
-    writer.Set(prefix + "attention.sliding_window_pattern", pattern);
-  }
-  if (architecture == "olmo2" && sliding) {
+  WriteGgufWindows(architecture, config, writer);
+  const RopeConfig& full = config.ropes.front();
+  if (full.kind == RopeKind::kYarn && (architecture == "olmo2" || architecture == "gpt-oss")) {
     writer.Set(prefix + "rope.scaling.type", "yarn");
-    writer.Set(prefix + "rope.scaling.factor", static_cast<float>(config.ropes[0].factor));
+    writer.Set(prefix + "rope.scaling.factor", static_cast<float>(full.factor));
     writer.Set(prefix + "rope.scaling.original_context_length",
-               static_cast<uint32_t>(config.ropes[0].original_context));
+               static_cast<uint32_t>(full.original_context));
+  }
+  if (architecture == "gemma2") WriteGgufCaps(prefix, config, writer);
+  if (architecture == "gemma3" && full.kind == RopeKind::kLinear) {
+    writer.Set(prefix + "rope.freq_base_swa", static_cast<float>(rope.theta));
+    writer.Set(prefix + "rope.scaling.type", "linear");
+    writer.Set(prefix + "rope.scaling.factor", static_cast<float>(full.factor));
+  }
+  if (absl::StrContains(architecture, "vl")) {
+    const int32_t part = full.pairs / 4;  // of height and of width, which text has, too
+    writer.Set(prefix + "rope.dimension_sections",
+               std::vector<int32_t>{full.pairs - 2 * part, part, part, 0});
+  }
+  if (architecture == "minimax-m2") {
+    writer.Set(prefix + "expert_gating_func", uint32_t{2});  // sigmoid
   }
   if (architecture == "glm4moe") WriteGlm4Experts(prefix, config, writer);
   if (architecture == "stablelm") {
     writer.Set(prefix + "use_parallel_residual", config.traits.parallel_blocks);
-  }
-  if (architecture == "cohere2") {
-    writer.Set(prefix + "attention.sliding_window", static_cast<uint32_t>(config.layers[0].window));
   }
   if (architecture == "cohere2" || architecture == "command-r") {
     writer.Set(prefix + "logit_scale", config.logits_scale);

@@ -147,10 +147,12 @@ TEST_P(GgufFamiliesTest, DescribesTheSameModel) {
   EXPECT_EQ(made->activation, config_.activation);
   EXPECT_EQ(static_cast<float>(made->ropes[0].theta), static_cast<float>(config_.ropes[0].theta));
   EXPECT_EQ(made->ropes[0].pairs, config_.ropes[0].pairs);
+  EXPECT_EQ(made->attention_soft_cap, config_.attention_soft_cap);
+  EXPECT_EQ(made->logits_soft_cap, config_.logits_soft_cap);
   // Of the others the writer says nothing.
   const absl::string_view name = family_.name;
-  if (name == "exaone4" || name == "mistral3" || name == "cohere2" ||
-      made->architecture == "Olmo3ForCausalLM") {
+  if (name == "exaone4" || name == "mistral3" || name == "cohere2" || name == "gemma2" ||
+      name == "gemma3" || name == "gpt-oss" || made->architecture == "Olmo3ForCausalLM") {
     ExpectSameAttention(*made);
   }
   EXPECT_EQ(made->experts.count, config_.experts.count);
@@ -442,6 +444,25 @@ TEST(GgufConfigTest, ReadsWhichLayersSlide) {
   EXPECT_THAT(windows(std::vector<std::string>{"\xFF", ""}), HasSubstr("of layer 0 neither"));
   EXPECT_THAT(windows("LLLG"), HasSubstr("sliding_window_pattern is \"LLLG\"; allowed: a whole"));
   EXPECT_THAT(windows(true), HasSubstr("allowed: a whole number"));
+}
+
+// As llama.cpp reads them. Converters leave the window of Gemma 3 out if the checkpoint has none,
+// and early ones left out the caps of Gemma 2.
+TEST(GgufConfigTest, WhatGemmasFilesLeaveOut) {
+  const auto nothing = [](GgufWriter&, const std::string&) {};
+  const auto second = ConfigOf("gemma2", nothing);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(second->attention_soft_cap, 50);
+  EXPECT_EQ(second->logits_soft_cap, 30);
+  EXPECT_EQ(second->layers[0].window, 4096);
+  const auto third = ConfigOf("gemma3", nothing);
+  ASSERT_TRUE(third.ok()) << third.status();
+  EXPECT_EQ(third->attention_soft_cap, 0);
+  EXPECT_EQ(third->logits_soft_cap, 0);
+  for (const LayerConfig& layer : third->layers) {
+    EXPECT_EQ(layer.window, 0);
+    EXPECT_EQ(layer.rope, 0);  // that of layers that attend everything
+  }
 }
 
 // Gemma's files, for example, keep the end of a turn apart from the end of a text.
