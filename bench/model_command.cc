@@ -1,3 +1,4 @@
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,10 +51,46 @@ absl::Status RunWorker(const ModelBenchOptions& options, const std::string& coor
                        machine->backend(), machine->kernels());
 }
 
+// Routing and experts in files are timed on the CPU alone, and by one process.
+void AddExpertFlags(CLI::App& command, ModelBenchOptions& options) {
+  const std::map<std::string, ForcedRouting> routings = {{"uniform", ForcedRouting::kUniform},
+                                                         {"zipf", ForcedRouting::kZipf}};
+  command
+      .add_option_function<ForcedRouting>(
+          "--routing", [&options](ForcedRouting routing) { options.routing = routing; },
+          "How rows choose experts, instead of by the router: uniform, or zipf (the expert of rank "
+          "n in proportion to 1 / n)")
+      ->type_name("NAME")
+      ->transform(CLI::CheckedTransformer(routings).description(""));
+  command
+      .add_option("--expert-memory", options.expert_memory,
+                  "Memory for experts, like annulusd's; decode rows then tell how long steps wait "
+                  "for the others")
+      ->type_name("SIZE")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
+}
+
+absl::Status CheckExpertFlags(const ModelBenchOptions& options) {
+  if (!options.routing.has_value() && options.expert_memory == 0) return absl::OkStatus();
+  if (!options.workers.empty()) {
+    return absl::InvalidArgumentError(
+        "--routing and --expert-memory time one process: leave --workers out");
+  }
+  if (options.expert_memory == 0) return absl::OkStatus();
+  if (options.streams != std::vector<int32_t>{1} || !options.force_tokens.empty()) {
+    return absl::InvalidArgumentError(
+        "--expert-memory times one stream that chooses its tokens: leave --streams and "
+        "--force-tokens out");
+  }
+  if (options.generate >= 2) return absl::OkStatus();
+  return absl::InvalidArgumentError("--expert-memory needs --generate 2 or more");
+}
+
 absl::Status RunModel(ModelBenchOptions options, std::optional<PeakKind> peak,
                       const std::string& coordinator, BenchContext& context) {
   options.threads = ThreadsOrAll(options.threads);
   ANNULUS_RETURN_IF_ERROR(CheckModelFlags(options));
+  ANNULUS_RETURN_IF_ERROR(CheckExpertFlags(options));
   if (!options.workers.empty() || !coordinator.empty()) ANNULUS_RETURN_IF_ERROR(LoadWire());
   if (!coordinator.empty()) return RunWorker(options, coordinator, PeakMeter(context.read_bytes));
   if (options.prompt_tokens.empty() && options.depths.empty()) {
@@ -66,7 +103,8 @@ absl::Status RunModel(ModelBenchOptions options, std::optional<PeakKind> peak,
   const PeakMeter meter(context.read_bytes);
   BenchProgress progress(context.err);
   RowWriter writer(context.rows);
-  ANNULUS_ASSIGN_OR_RETURN(const auto machine, OpenHostMachine(meter, options.threads, peak));
+  ANNULUS_ASSIGN_OR_RETURN(const auto machine,
+                           OpenHostMachine(meter, options.threads, peak, options.routing));
   return RunModelBench(options, *machine, progress, [&](const Row& row) { writer.Write(row); });
 }
 
@@ -89,6 +127,7 @@ void AddModelCommand(CLI::App& app, BenchContext& context) {
             "Then time rings of one rank here and one in each of N further processes");
   command->add_option("--join", *coordinator)->group("");  // of the processes that --workers starts
   AddThreads(*command, options->threads);
+  AddExpertFlags(*command, *options);
   AddPeakChoice(*command, *peak);
   command->callback([options, peak, coordinator, &context] {
     context.action = [=, &context] { return RunModel(*options, *peak, *coordinator, context); };

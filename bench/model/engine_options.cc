@@ -72,6 +72,7 @@ EngineOptions EngineOptionsOf(const ModelBenchOptions& options, int ranks,
   engine.ring_mode = options.ring_mode;
   engine.attention = options.attention;
   engine.kernels = options.kernels;
+  engine.expert_memory_bytes = options.expert_memory;
   return engine;
 }
 

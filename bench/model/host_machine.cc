@@ -26,9 +26,13 @@ class HostMemoryMeter final : public MemoryMeter {
 class HostMachine final : public BenchMachine {
  public:
   HostMachine(const PeakMeter& meter, int threads, std::optional<PeakKind> peak,
-              std::unique_ptr<Backend> backend)
+              std::optional<ForcedRouting> routing, std::unique_ptr<Backend> backend)
       : meter_(meter), threads_(threads), peak_(peak), backend_(std::move(backend)) {
-    RegisterCpuKernels(kernels_);
+    if (routing.has_value()) {
+      RegisterForcedKernels(*routing, kernels_);
+    } else {
+      RegisterCpuKernels(kernels_);
+    }
   }
 
   Backend& backend() override { return *backend_; }
@@ -59,10 +63,11 @@ class HostMachine final : public BenchMachine {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<BenchMachine>> OpenHostMachine(const PeakMeter& meter, int threads,
-                                                              std::optional<PeakKind> peak) {
+absl::StatusOr<std::unique_ptr<BenchMachine>> OpenHostMachine(
+    const PeakMeter& meter, int threads, std::optional<PeakKind> peak,
+    std::optional<ForcedRouting> routing) {
   ANNULUS_ASSIGN_OR_RETURN(auto backend, CreateCpuBackend({.shared_threads = threads}));
-  return std::make_unique<HostMachine>(meter, threads, peak, std::move(backend));
+  return std::make_unique<HostMachine>(meter, threads, peak, routing, std::move(backend));
 }
 
 }  // namespace annulus::bench

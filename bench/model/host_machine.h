@@ -6,15 +6,18 @@
 
 #include "absl/status/statusor.h"
 #include "bench/model/bench_machine.h"
+#include "bench/model/forced_routing.h"
 #include "bench/peak/peak_meter.h"
 
 namespace annulus::bench {
 
 // The host's processor with `threads` threads, and the ceilings that `meter` measures; `meter` must
 // outlive the machine. `peak` is the ceiling for products; if absent, the fastest that applies.
-// Errors as for CreateCpuBackend.
-absl::StatusOr<std::unique_ptr<BenchMachine>> OpenHostMachine(const PeakMeter& meter, int threads,
-                                                              std::optional<PeakKind> peak);
+// `routing`: the kernels are those of RegisterForcedKernels; if absent, those of
+// RegisterCpuKernels. Errors as for CreateCpuBackend.
+absl::StatusOr<std::unique_ptr<BenchMachine>> OpenHostMachine(
+    const PeakMeter& meter, int threads, std::optional<PeakKind> peak,
+    std::optional<ForcedRouting> routing = std::nullopt);
 
 }  // namespace annulus::bench
 

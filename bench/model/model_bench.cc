@@ -18,6 +18,7 @@
 #include "bench/model/empty_steps.h"
 #include "bench/model/engine_counts.h"
 #include "bench/model/engine_options.h"
+#include "bench/model/expert_waits.h"
 #include "bench/model/forced_answer.h"
 #include "bench/model/model_work.h"
 #include "bench/report/resident_memory.h"
@@ -91,6 +92,10 @@ class ModelBench {
   absl::StatusOr<Row> Decode(int32_t depth);
   BatchedDecodeOptions BatchedOf(int32_t depth, int32_t streams) const;
   absl::StatusOr<Row> Batched(int32_t depth, int32_t streams);
+  ExpertWaitsOptions ExpertsOf(int32_t depth) const {
+    return {.depth = depth, .generate = options_.generate, .repeat = options_.repeat};
+  }
+  absl::StatusOr<Row> Experts(int32_t depth);
   absl::Status TakePieces(const std::vector<int32_t>& prompt, MemoryMeter& memory, Runs& runs);
   Row Describe(const std::string& peak, const char* phase, int64_t tokens, int64_t depth,
                const Runs& runs, double flops);
@@ -167,6 +172,10 @@ void ModelBench::Plan() {
     }
     for (const int32_t depth : options_.depths) {
       for (const int32_t streams : streams_of_depth) {
+        if (options_.expert_memory > 0) {
+          progress_.Plan(WorkOf(config_, ExpertsOf(depth)));
+          continue;
+        }
         if (streams > 1) {
           progress_.Plan(BatchedWork(config_, BatchedOf(depth, streams)));
           continue;
@@ -295,6 +304,19 @@ absl::StatusOr<Row> ModelBench::Batched(int32_t depth, int32_t streams) {
   return row;
 }
 
+absl::StatusOr<Row> ModelBench::Experts(int32_t depth) {
+  memory_.Resume();
+  ANNULUS_ASSIGN_OR_RETURN(Row row,
+                           ExpertWaits(
+                               *engine_, config_, ExpertsOf(depth),
+                               [this](int32_t tokens) { return RandomPrompt(tokens); }, progress_));
+  memory_.Pause();
+  row.Int("rss_bytes", memory_.peak(), Row::Unit::kBytes);
+  NameRanks(row);
+  NameModel(row);
+  return row;
+}
+
 // The same answer without and with guesses, by turns; the prompt is read once.
 absl::Status ModelBench::Forced(int32_t depth, const std::function<void(const Row&)>& report) {
   ANNULUS_ASSIGN_OR_RETURN(
@@ -410,6 +432,8 @@ void ModelBench::NameModel(Row& row) const {
   row.Text("weights_dtype", DTypeName(model.weights_dtype));
   row.Text("activations", ActivationsName(model.activations));
   row.Text("kv_dtype", DTypeName(options_.kv_dtype)).Text("kernels", model.kernels);
+  if (options_.routing.has_value()) row.Text("routing", ForcedRoutingName(*options_.routing));
+  if (options_.expert_memory > 0) row.Int("expert_memory", options_.expert_memory);
 }
 
 Row ModelBench::Describe(const std::string& peak, const char* phase, int64_t tokens, int64_t depth,
@@ -455,8 +479,9 @@ absl::Status ModelBench::RunRanks(const std::function<void(const Row&)>& report)
       continue;
     }
     for (const int32_t streams : options_.streams) {
-      ANNULUS_ASSIGN_OR_RETURN(const Row row,
-                               streams > 1 ? Batched(depth, streams) : Decode(depth));
+      ANNULUS_ASSIGN_OR_RETURN(const Row row, options_.expert_memory > 0 ? Experts(depth)
+                                              : streams > 1              ? Batched(depth, streams)
+                                                                         : Decode(depth));
       progress_.Clear();
       report(row);
     }
@@ -466,6 +491,9 @@ absl::Status ModelBench::RunRanks(const std::function<void(const Row&)>& report)
 
 absl::Status ModelBench::Run(const std::function<void(const Row&)>& report) {
   ANNULUS_ASSIGN_OR_RETURN(config_, ReadModelConfig(options_));
+  if (options_.routing.has_value() && config_.experts.count == 0) {
+    return absl::InvalidArgumentError("--routing: the model has no experts; leave it out");
+  }
   Plan();
   // A ring that has lost a worker goes on without it: those times would be of another setting.
   const auto report_whole = [&](const Row& row) {

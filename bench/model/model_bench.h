@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "bench/model/bench_machine.h"
 #include "bench/model/bench_workers.h"
+#include "bench/model/forced_routing.h"
 #include "bench/report/progress.h"
 #include "bench/report/row.h"
 #include "engine/api.h"
@@ -31,6 +32,12 @@ struct ModelBenchOptions {
   // BatchedDecode. Ignored with force_tokens.
   std::vector<int32_t> streams = {1};
   bool shared_prompt = false;  // those prompts differ in the last kOwnTokens only
+  // Of a mixture of experts: how rows choose them. Absent: by its router. The machine's kernels
+  // must have been registered so.
+  std::optional<ForcedRouting> routing;
+  // EngineOptions::expert_memory_bytes. If not 0, decode rows are those of ExpertWaits, with one
+  // stream.
+  int64_t expert_memory = 0;
   // If not empty, the answers of decode rows are forced, and each row is timed without and with
   // guessing ahead. "quote": a passage of the prompt. "mislead": full of false matches (every three
   // tokens also occur in the prompt, with a different token after them). Otherwise: a file of token
@@ -56,7 +63,8 @@ struct ModelBenchOptions {
 // Runs a whole engine on the machine and passes each row to `report` as soon as it is measured.
 // Requests run one at a time, except in rows of several streams. What the machine could do at best
 // is measured between the runs. Errors are those of the engine and of the machine, and of reading
-// the model's configuration or `force_tokens`.
+// the model's configuration or `force_tokens`, and INVALID_ARGUMENT for `routing` of a model
+// without experts.
 //
 // - A prefill row reads a prompt of random ids that shares no prefix with any other. Its time is
 //   from leaving the queue to the first token.
@@ -65,6 +73,8 @@ struct ModelBenchOptions {
 // - With `force_tokens`, each decode row becomes two: the same answer without and with guessing.
 //   Their runs alternate. The second has the ratio of their times, and how many tokens were guessed
 //   and were right. They are not compared with the machine.
+// - With `expert_memory`, decode rows are those of ExpertWaits. They are not compared with the
+//   machine, nor with other engines.
 // - With several engines (`ranks`, `workers`), all read the same prompts. Prefill rows, and decode
 //   rows of one stream, are compared with those of the first: the ratio of times, the share of
 //   equal tokens, and the seconds per run that a rank waited for a peer with nothing to attend

@@ -1,7 +1,9 @@
 #include "bench/cli.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 #include <tuple>
@@ -204,6 +206,59 @@ TEST_F(BenchModel, ReadsAGgufFile) {
   EXPECT_EQ(output.Rows()[0].at("weights_dtype"), "q4_1");
 }
 
+// The same checkpoint with both distributions: of half the experts fewer are missing where some are
+// chosen more often.
+TEST_F(BenchModel, TellsHowLongStepsWaitForExpertsInAFile) {
+  folder_.Write("experts.json", R"({"architectures": ["Qwen3MoeForCausalLM"],
+      "model_type": "qwen3_moe", "hidden_act": "silu", "hidden_size": 128,
+      "intermediate_size": 128, "moe_intermediate_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 64, "num_experts": 16,
+      "num_experts_per_tok": 2, "norm_topk_prob": true, "vocab_size": 300,
+      "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+      "tie_word_embeddings": false, "bos_token_id": 1, "eos_token_id": 2,
+      "torch_dtype": "bfloat16"})");
+  const std::string model = folder_.path() / "experts";
+  const std::string script = testing::SourceFolder() / "bench/model/random_experts.py";
+  const std::string config = folder_.path() / "experts.json";
+  ASSERT_EQ(std::system(("python3 '" + script + "' '" + config + "' '" + model + "'").c_str()), 0);
+  // Codes and scales of 24 of the 48 experts, each matrix in a slot that is a multiple of 256
+  // bytes.
+  const int64_t half = 24 * 3 * (128 * 64 / 2 + 128 * 64 / 64 * 2);
+  std::map<std::string, double> hits;
+  for (const std::string routing : {"uniform", "zipf"}) {
+    const Output output = Bench({"model", "--model", model, "--routing", routing, "--expert-memory",
+                                 std::to_string(half), "--depth", "70", "--generate", "40",
+                                 "--repeat", "3", "--threads", "2", "--json"});
+    ASSERT_EQ(output.code, 0) << output.err;
+    ASSERT_EQ(output.Rows().size(), 1u) << output.out;
+    const nlohmann::json row = output.Rows()[0];
+    EXPECT_EQ(row.at("phase"), "decode, experts");
+    EXPECT_EQ(row.at("routing"), routing);
+    EXPECT_EQ(row.at("weights_dtype"), "int4_g64");
+    EXPECT_EQ(row.at("depth"), 65);
+    EXPECT_EQ(row.at("tokens"), 40);
+    EXPECT_EQ(row.at("expert_memory"), half);
+    EXPECT_GT(row.at("seconds").get<double>(), 0);
+    EXPECT_GT(row.at("wait_seconds").get<double>(), 0);
+    EXPECT_GT(row.at("waited_steps").get<double>(), 0);
+    EXPECT_LE(row.at("waited_steps").get<double>(), 1);
+    EXPECT_GT(row.at("planned_bytes").get<int64_t>(), half);
+    EXPECT_GT(row.at("rss_bytes").get<int64_t>(), 0);
+    // Every step needs two experts of each layer.
+    hits[routing] = row.at("expert_hits").get<double>();
+    EXPECT_NEAR(row.at("read_bytes").get<double>(),
+                (1 - hits[routing]) * 3 * 2 * static_cast<double>(half) / 24,
+                0.2 * static_cast<double>(half));
+  }
+  EXPECT_GT(hits["uniform"], 0.3);
+  EXPECT_LT(hits["uniform"], 0.7);
+  EXPECT_GT(hits["zipf"], hits["uniform"] + 0.05);
+  const Output output = Bench({"model", "--model", model, "--expert-memory", "1GiB", "--depth", "1",
+                               "--generate", "2", "--repeat", "1"});
+  EXPECT_EQ(output.code, 2);
+  EXPECT_NE(output.err.find("has room for all experts"), std::string::npos) << output.err;
+}
+
 TEST_F(BenchModel, RefusesWhatItCannotRun) {
   for (const std::vector<std::string>& misuse : std::vector<std::vector<std::string>>{
            {"model"},
@@ -213,6 +268,12 @@ TEST_F(BenchModel, RefusesWhatItCannotRun) {
            {"model", "--random", config_, "--streams", "2", "--force-tokens", "quote"},
            {"model", "--random", config_, "--streams", "2", "--generate", "1"},
            {"model", "--random", config_, "--shared-prompt"},
+           {"model", "--random", config_, "--routing", "zipf"},
+           {"model", "--random", config_, "--routing", "pareto"},
+           {"model", "--random", config_, "--expert-memory", "1GiB", "--workers", "1"},
+           {"model", "--random", config_, "--expert-memory", "1GiB", "--streams", "2"},
+           {"model", "--random", config_, "--expert-memory", "1GiB", "--generate", "1"},
+           {"model", "--random", config_, "--expert-memory", "-1"},
            {"model", "--random", config_, "--ring-mode", "pass-v"},
            {"model", "--random", config_, "--attention", "windows"},
            {"model", "--random", config_, "--workers", "0"},
