@@ -19,15 +19,18 @@
 #include "kernels/cuda/tuning/attention_plan.h"
 #include "kernels/cuda/tuning/invariant_plan.h"
 #include "kernels/cuda/tuning/page_runs.h"
+#include "kernels/cuda/tuning/unit_order.h"
 #include "kernels/ops/checks.h"
 
 namespace annulus::cuda {
 namespace {
 
-// Which kernels a table has, and whether their order of summation depends on positions alone.
+// Which kernels a table has, whether their order of summation depends on positions alone, and
+// whether units of many rows start in sections (SortUnits).
 struct AttentionKind {
   bool hopper = false;
   bool invariant = false;
+  bool sections = false;
 };
 
 // What an op launches.
@@ -43,7 +46,9 @@ struct AttentionWork {
 absl::StatusOr<PrefillPath> PathOf(const DeviceInfo& device, const AttentionParams& params,
                                    const AttentionKind& kind) {
   if (kind.invariant) return PathOfInvariant(device, params, kind.hopper);
-  return PathOfPrefill(device, params, kind.hopper);
+  PrefillPath path = PathOfPrefill(device, params, kind.hopper);
+  if (kind.sections) path.section_bytes = kSectionBytes;
+  return path;
 }
 
 AttentionWork PlanWork(const DeviceInfo& device, const AttentionParams& params,
@@ -51,7 +56,7 @@ AttentionWork PlanWork(const DeviceInfo& device, const AttentionParams& params,
   AttentionWork work;
   if (!invariant) {
     work.plan = PlanAttention(params, device.multiprocessors, path.rows,
-                              BlocksOfFewRows(params.shape, device));
+                              BlocksOfFewRows(params.shape, device), path.section_bytes);
     return work;
   }
   InvariantShape shape{path.rows, /*tile_pages=*/1};
@@ -352,6 +357,10 @@ absl::Status Attention(Stream& stream, const AttentionParams& params) {
 
 absl::Status HopperAttention(Stream& stream, const AttentionParams& params) {
   return Attend(stream, params, {.hopper = true});
+}
+
+absl::Status SectionedHopperAttention(Stream& stream, const AttentionParams& params) {
+  return Attend(stream, params, {.hopper = true, .sections = true});
 }
 
 absl::Status InvariantAttention(Stream& stream, const AttentionParams& params) {

@@ -51,6 +51,9 @@ absl::Status KvRead(Stream& stream, const KvReadParams& params);
 absl::Status Attention(Stream& stream, const AttentionParams& params);
 // Uses the kernels of sm90/ for what they support: see tuning/attention_path.h.
 absl::Status HopperAttention(Stream& stream, const AttentionParams& params);
+// The same, with the units of many rows in sections of kSectionBytes (tuning/unit_order.h). On
+// trial: see trial.h.
+absl::Status SectionedHopperAttention(Stream& stream, const AttentionParams& params);
 // In the order of summation of kernels/ops/attention.h (tuning/invariant_plan.h).
 absl::Status InvariantAttention(Stream& stream, const AttentionParams& params);
 absl::Status InvariantHopperAttention(Stream& stream, const AttentionParams& params);

@@ -33,13 +33,16 @@ bool HopperServes(const DeviceInfo& device, const AttentionParams& params, const
 // Blocks of units of few rows that a multiprocessor holds at once.
 int BlocksOfFewRows(const KvPageShape& pages, const DeviceInfo& device);
 
-// Which kernels attend an op's units of many rows, and how many rows a unit may have.
+// Which kernels attend an op's units of many rows, how many rows a unit may have, and in which
+// order they start.
 struct PrefillPath {
   bool hopper = false;
   PageGrid grid;  // for sm90/
   int rows = 0;
+  int64_t section_bytes = 0;  // orders the units: see SortUnits
 };
 // `hopper`: whether the caller's table has sm90/. Looks at every page, except for ops of few rows.
+// Leaves section_bytes 0.
 PrefillPath PathOfPrefill(const DeviceInfo& device, const AttentionParams& params, bool hopper);
 
 // The same for tables that are row_invariant, whatever rows and pages the op has. All items have

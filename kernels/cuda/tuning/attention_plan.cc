@@ -4,6 +4,8 @@
 #include <iterator>
 #include <span>
 
+#include "kernels/cuda/tuning/unit_order.h"
+
 namespace annulus::cuda {
 namespace {
 
@@ -15,22 +17,20 @@ struct PageRange {
 
 class Planner {
  public:
-  Planner(const AttentionParams& params, int multiprocessors, int prefill_rows, int decode_blocks)
+  Planner(const AttentionParams& params, int multiprocessors, int prefill_rows, int decode_blocks,
+          int64_t section_bytes)
       : params_(params),
         group_(params.heads / params.shape.kv_heads),
         dim_(std::max(params.shape.k_dim, params.shape.v_dim)),
         prefill_rows_(prefill_rows),
         multiprocessors_(multiprocessors),
-        decode_blocks_(decode_blocks) {}
+        decode_blocks_(decode_blocks),
+        section_bytes_(section_bytes) {}
 
   AttentionPlan Plan() {
     for (size_t i = 0; i < params_.items.size(); ++i) AddItem(static_cast<int32_t>(i));
-    for (std::vector<AttentionUnit>* units : {&plan_.prefill, &plan_.decode}) {
-      const auto pages = [](const AttentionUnit& unit) { return unit.page_end - unit.page_begin; };
-      std::stable_sort(
-          units->begin(), units->end(),
-          [&](const AttentionUnit& a, const AttentionUnit& b) { return pages(a) > pages(b); });
-    }
+    SortUnits(params_, section_bytes_, plan_.prefill);
+    SortUnits(params_, /*section_bytes=*/0, plan_.decode);
     ShareOut();
     plan_.rounds.push_back({std::ssize(plan_.prefill), std::ssize(plan_.decode), launched_merges_});
     return std::move(plan_);
@@ -163,6 +163,7 @@ class Planner {
   const int prefill_rows_;
   const int multiprocessors_;
   const int decode_blocks_;
+  const int64_t section_bytes_;
   int64_t launched_merges_ = 0;
   AttentionPlan plan_;
 };
@@ -170,8 +171,8 @@ class Planner {
 }  // namespace
 
 AttentionPlan PlanAttention(const AttentionParams& params, int multiprocessors, int prefill_rows,
-                            int decode_blocks) {
-  return Planner(params, multiprocessors, prefill_rows, decode_blocks).Plan();
+                            int decode_blocks, int64_t section_bytes) {
+  return Planner(params, multiprocessors, prefill_rows, decode_blocks, section_bytes).Plan();
 }
 
 // So many units are shared out among as many parts each, and have so many rows together.

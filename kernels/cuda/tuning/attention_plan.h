@@ -19,7 +19,7 @@ struct AttentionRound {
 };
 
 // The units of one attention op, by shape of block, in the order in which they start: the longest
-// of a round first.
+// of a round first or, with `section_bytes`, the longest of a section (unit_order.h).
 struct AttentionPlan {
   std::vector<AttentionUnit> prefill;
   std::vector<AttentionUnit> decode;
@@ -35,12 +35,12 @@ struct AttentionPlan {
 // parts of at least kPartTokens tokens, whose states are merged afterwards (flash decoding, Dao et
 // al. 2023). A multiprocessor holds kPrefillBlocks blocks, or `decode_blocks` of the decode shape
 // (at most kMostBlocks). Every row belongs to exactly one unit or merge, even a row without pages.
-// Pure: depends only on its arguments.
+// `section_bytes` orders units of many rows: see SortUnits. Pure: depends only on its arguments.
 inline constexpr int kPartTokens = 256;
 inline constexpr int kPrefillBlocks = 2;
 inline constexpr int kMostBlocks = 2;
 AttentionPlan PlanAttention(const AttentionParams& params, int multiprocessors, int prefill_rows,
-                            int decode_blocks);
+                            int decode_blocks, int64_t section_bytes = 0);
 
 // The most partial rows of any plan for items with `rows` rows in total (a row is a position and a
 // query head), in units of up to `unit_rows`. Pure.
