@@ -1,14 +1,21 @@
 #!/usr/bin/env bash
-# Times and checks a GPU in one call of under 9 minutes, whatever fails or hangs: bash bench/gpu.sh FOLDER [PACKAGE]
+# Times and checks a GPU in one call of under 9 minutes, whatever fails or hangs: bash bench/gpu.sh [--cells] FOLDER [PACKAGE]
 # PACKAGE (default build/gpu) is what bench/gpu_pack.sh made; a build folder with the same programs
 # does too. PyTorch's attention is timed beside, where python3 has PyTorch ($PYTHON names another).
 # FOLDER gets rows as JSON (*.jsonl), what the programs said (all.log) and gpu-CARD.md, which is also
 # printed last: what failed, then a short table. Ends with 0 where nothing failed.
+# --cells, in under 5 minutes: a few short tests, then only the rows that are far from the card's limit,
+# and old and new ways of computing by turns where a new one waits for its times. The table is cells-CARD.md.
 set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+table=gpu
+if [[ ${1-} == --cells ]]; then
+  table=cells
+  shift
+fi
 if (($# < 1 || $# > 2)) || [[ $1 == -* ]]; then
-  sed -n '2,6s/^# //p' "$0"
+  sed -n '2,8s/^# //p' "$0"
   exit 2
 fi
 package=$(realpath -m "${2:-$root/build/gpu}")
@@ -16,7 +23,7 @@ if [[ ! -x $package/gpu-lab ]]; then
   echo "gpu.sh: $package has no gpu-lab; where the sources can be built: bash bench/gpu_pack.sh $package" >&2
   exit 2
 fi
-mkdir -p "$1" && cd "$1" && rm -f all.log ./*.jsonl gpu-*.md || exit 2
+mkdir -p "$1" && cd "$1" && rm -f all.log ./*.jsonl "$table"-*.md || exit 2
 python=${PYTHON:-python3}
 export PATH=$PATH:/usr/local/cuda/bin:/usr/local/nvidia/bin
 export ANNULUS_SOURCE_DIR=$root  # of the files that tests read
@@ -83,7 +90,7 @@ finish() {
     echo
     timeout 10 "$python" "$root/bench/gpu/table.py" ./*.jsonl || cat ./*.jsonl
     if [[ -z $(cat ./*.jsonl) ]]; then echo 'Nothing was measured.'; fi
-  } 2>/dev/null | tee "gpu-$(tr -cs '[:alnum:]' - <<<"$card" | tr '[:upper:]' '[:lower:]' | sed 's/^nvidia-//; s/-$//').md"
+  } 2>/dev/null | tee "$table-$(tr -cs '[:alnum:]' - <<<"$card" | tr '[:upper:]' '[:lower:]' | sed 's/^nvidia-//; s/-$//').md"
   exit $((${#failures[@]} > 0))
 }
 trap finish EXIT
@@ -94,21 +101,32 @@ if [[ -n $missing ]]; then
   failures+=("programs do not start here, make them by bench/gpu_pack.sh: ${missing//$'\n'/; }")
 fi
 
-# In this order: whether anything works, figures, checks. All together at most 520 s, the time that `timeout` adds included.
-ours 'smoke' 20 "$test" --gtest_filter='*MergeTest*:*OneKeyIsCopied*'
-ours 'ops' 60 "$package/gpu-lab" ops.jsonl
 # model NAME SECONDS OPTION...: a whole model in the shape of Llama 3.1 8B, or $random.
 model() {
   [[ ! -x $package/gpu-model ]] || ours "$1" "$2" "$package/gpu-model" --json-file model.jsonl \
     --random "$root/bench/configs/${random:-llama-3.1-8b}.json" "${@:3}"
 }
+# How long ranks wait for the host between steps shows most where a step is short.
+streams() {
+  random=qwen2.5-0.5b model 'streams' 40 --ranks 1 --depth 1 --streams 1,64 --generate 128 --repeat 3
+}
+
+# In this order: whether anything works, figures, checks. All together at most 520 s, the time that `timeout` adds included;
+# with --cells 270 s.
+ours 'smoke' 20 "$test" --gtest_filter='*MergeTest*:*OneKeyIsCopied*'
+if [[ $table == cells ]]; then
+  ours 'cells' 150 "$package/gpu-lab" --tables cuda/sm90 --tokens 16384 \
+    --ops copy,linear,prefill,prefill_trial cells.jsonl
+  streams
+  exit
+fi
+ours 'ops' 60 "$package/gpu-lab" ops.jsonl
 model 'model' 70
 model 'model in fp8' 40 --ranks 1 --weights-dtype fp8_e4m3 --activations fp8_e4m3 \
   --prompt-tokens 131072 --depth 131072
 model 'a million tokens' 80 --ranks 1 --kv-dtype fp8_e4m3 --attention window:window=4096,sinks=64 \
   --prompt-tokens 1048576 --depth 1048576
-# How long ranks wait for the host between steps shows most where a step is short.
-random=qwen2.5-0.5b model 'streams' 40 --ranks 1 --depth 1 --streams 1,64 --generate 128 --repeat 3
+streams
 if timeout 10 "$python" -c 'import importlib.util as i; exit(not i.find_spec("torch"))' 2>/dev/null; then
   step 'sdpa' 40 bash -c '"$0" "$1" >sdpa.jsonl' "$python" "$root/bench/gpu/sdpa.py"
 else

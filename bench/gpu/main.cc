@@ -2,19 +2,25 @@
 #include <CLI/CLI.hpp>
 #include <fstream>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "bench/gpu/op_times.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/trial.h"
 
 namespace annulus::bench {
 namespace {
 
-const std::vector<std::string> kOps = {"copy", "decode",  "linear",
-                                       "step", "prefill", "prefill_blocks"};
+const std::vector<std::string> kOps = {"copy",    "decode",         "linear",       "step",
+                                       "prefill", "prefill_blocks", "prefill_trial"};
+
+bool IsTrial(absl::string_view op) { return absl::EndsWith(op, "_trial"); }
 
 struct LabOptions {
   OpTimesOptions ops;
@@ -26,14 +32,22 @@ absl::Status Run(LabOptions& lab) {
   ANNULUS_ASSIGN_OR_RETURN(const std::unique_ptr<Backend> backend, CreateCudaBackend(0));
   KernelRegistry registry;
   RegisterCudaKernels(registry);
+  const std::vector<const OpTable*> tables = registry.Available("cuda");
+  const std::optional<OpTable> trial = cuda::TrialOf(*tables.front());
+  if (!trial.has_value() && absl::c_any_of(lab.ops.only, IsTrial)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("there are no kernels on trial for ", backend->capabilities().description,
+                     "; leave out ops of *_trial, or use a GPU of compute capability 9.0"));
+  }
   RowWriter writer(
       {std::cout, RowOutput::Format::kTable, lab.json.is_open() ? &lab.json : nullptr});
   std::cout << backend->capabilities().description << "\n";
   // The fastest table whole; of the others, which share its ops, what is their own. Those that are
-  // row-invariant only if they are named.
-  for (const OpTable* ops : registry.Available("cuda")) {
+  // row-invariant only if they are named. What is on trial is a variant of the fastest.
+  for (const OpTable* ops : tables) {
     const bool named = absl::c_linear_search(lab.tables, ops->name);
     if (!named && (!lab.tables.empty() || ops->row_invariant)) continue;
+    lab.ops.trial = ops == tables.front() && trial.has_value() ? &*trial : nullptr;
     ANNULUS_RETURN_IF_ERROR(
         MeasureOps(*backend, *ops, lab.ops, [&](const Row& row) { writer.Write(row); }));
     if (lab.ops.only.empty()) lab.ops.only = {"prefill", "prefill_blocks"};
@@ -48,7 +62,9 @@ int Main(int argc, char** argv) {
       "--seconds 0");
   LabOptions lab;
   std::string file;
-  app.add_option("--ops", lab.ops.only, "only these")->delimiter(',')->check(CLI::IsMember(kOps));
+  app.add_option("--ops", lab.ops.only, "only these; *_trial runs only if it is named")
+      ->delimiter(',')
+      ->check(CLI::IsMember(kOps));
   app.add_option("--tables", lab.tables,
                  "only these op tables: cuda/sm90, cuda/sm80, or one of them with -invariant")
       ->delimiter(',');

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "bench/report/statistics.h"
@@ -65,38 +66,65 @@ absl::Status OpTimer::Copy() {
 }
 
 absl::StatusOr<OpSeconds> OpTimer::Time(const std::function<absl::Status()>& op) {
-  return Measure(op, /*in_a_row=*/true);
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<OpSeconds> seconds,
+                           Measure({&op, 1}, /*in_a_row=*/true));
+  return seconds.front();
 }
 
 absl::StatusOr<OpSeconds> OpTimer::TimeAlone(const std::function<absl::Status()>& op) {
-  return Measure(op, /*in_a_row=*/false);
+  ANNULUS_ASSIGN_OR_RETURN(const std::vector<OpSeconds> seconds,
+                           Measure({&op, 1}, /*in_a_row=*/false));
+  return seconds.front();
 }
 
-absl::StatusOr<OpSeconds> OpTimer::Measure(const std::function<absl::Status()>& op, bool in_a_row) {
+absl::StatusOr<std::vector<OpSeconds>> OpTimer::TimeInTurn(
+    std::span<const std::function<absl::Status()>> ops) {
+  return Measure(ops, /*in_a_row=*/true);
+}
+
+absl::StatusOr<OpTimer::Series> OpTimer::Begin(const std::function<absl::Status()>& op,
+                                               bool in_a_row) {
+  Series series;
+  series.op = &op;
   double enqueue = 0;
   ANNULUS_RETURN_IF_ERROR(HostSeconds(op, &enqueue).status());  // does not count
   ANNULUS_ASSIGN_OR_RETURN(const double once, HostSeconds(op, &enqueue));
-  OpSeconds seconds;
-  int copies = 0;
   if (in_a_row && once < kLongSeconds) {
-    seconds.runs = std::clamp(static_cast<int>(kLongSeconds / once), 1, kMostRuns);
+    series.runs = std::clamp(static_cast<int>(kLongSeconds / once), 1, kMostRuns);
     // Half as long again as enqueuing takes, which may be slower at another time.
-    const double wanted = copy_.device > 0 ? 1.5 * seconds.runs * enqueue / copy_.device : 0;
-    copies = static_cast<int>(std::min<double>(kMostCopies, std::ceil(wanted)));
+    const double wanted = copy_.device > 0 ? 1.5 * series.runs * enqueue / copy_.device : 0;
+    series.copies = static_cast<int>(std::min<double>(kMostCopies, std::ceil(wanted)));
   }
-  std::vector<double> device;
-  std::vector<double> host;
-  std::vector<double> enqueued;
+  return series;
+}
+
+absl::Status OpTimer::RunRound(Series& series) {
+  double enqueue = 0;
+  ANNULUS_ASSIGN_OR_RETURN(series.host.emplace_back(), HostSeconds(*series.op, &enqueue));
+  series.enqueue.push_back(enqueue);
+  ANNULUS_ASSIGN_OR_RETURN(series.device.emplace_back(),
+                           DeviceSeconds(*series.op, series.runs, series.copies));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<OpSeconds>> OpTimer::Measure(
+    std::span<const std::function<absl::Status()>> ops, bool in_a_row) {
+  std::vector<Series> all;
+  for (const std::function<absl::Status()>& op : ops) {
+    ANNULUS_ASSIGN_OR_RETURN(Series series, Begin(op, in_a_row));
+    all.push_back(std::move(series));
+  }
+  const double enough = enough_seconds_ * static_cast<double>(ops.size());
   const Clock::time_point start = Clock::now();
-  while (host.size() < kLeastRounds ||
-         (SecondsSince(start) < enough_seconds_ && host.size() < kMostRounds)) {
-    ANNULUS_ASSIGN_OR_RETURN(host.emplace_back(), HostSeconds(op, &enqueue));
-    enqueued.push_back(enqueue);
-    ANNULUS_ASSIGN_OR_RETURN(device.emplace_back(), DeviceSeconds(op, seconds.runs, copies));
+  for (size_t rounds = 0;
+       rounds < kLeastRounds || (SecondsSince(start) < enough && rounds < kMostRounds); ++rounds) {
+    for (Series& series : all) ANNULUS_RETURN_IF_ERROR(RunRound(series));
   }
-  seconds.device = Median(std::move(device));
-  seconds.host = Median(std::move(host));
-  seconds.enqueue = Median(std::move(enqueued));
+  std::vector<OpSeconds> seconds;
+  for (Series& series : all) {
+    seconds.push_back({Median(std::move(series.device)), Median(std::move(series.host)),
+                       Median(std::move(series.enqueue)), series.runs});
+  }
   return seconds;
 }
 

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -38,6 +40,11 @@ class OpTimer {
   // Includes the time that the device waits for the host within the op.
   absl::StatusOr<OpSeconds> TimeAlone(const std::function<absl::Status()>& op);
 
+  // Times ops like Time, with one round of each after the other: whatever changes the device's
+  // speed meanwhile meets all of them. Takes `enough_seconds` for each.
+  absl::StatusOr<std::vector<OpSeconds>> TimeInTurn(
+      std::span<const std::function<absl::Status()>> ops);
+
   // Measures the copy anew.
   absl::Status TimeCopy();
   // Bytes read and written by one copy, and its seconds.
@@ -53,7 +60,17 @@ class OpTimer {
   absl::StatusOr<double> HostSeconds(const std::function<absl::Status()>& op, double* enqueue);
   absl::StatusOr<double> DeviceSeconds(const std::function<absl::Status()>& op, int runs,
                                        int copies);
-  absl::StatusOr<OpSeconds> Measure(const std::function<absl::Status()>& op, bool in_a_row);
+  // The rounds of one op.
+  struct Series {
+    const std::function<absl::Status()>* op = nullptr;
+    int runs = 1;    // in a row
+    int copies = 0;  // before them
+    std::vector<double> device, host, enqueue;
+  };
+  absl::StatusOr<Series> Begin(const std::function<absl::Status()>& op, bool in_a_row);
+  absl::Status RunRound(Series& series);
+  absl::StatusOr<std::vector<OpSeconds>> Measure(std::span<const std::function<absl::Status()>> ops,
+                                                 bool in_a_row);
 
   Backend& backend_;
   Stream& stream_;

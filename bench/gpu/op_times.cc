@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -20,6 +21,7 @@ namespace {
 constexpr int kPageTokens = 64;
 constexpr int32_t kRowsAtOnce = 4096;  // of keys, values or weights that are drawn; they repeat
 constexpr double kListsCost = 0.05;    // of a dense run, that lists may take beside their pairs
+constexpr size_t kMostCompared = size_t{64} << 20;  // bytes of an output
 
 // Keys, values and queries of one layer, all over the device's memory.
 struct Sequence {
@@ -103,13 +105,13 @@ class OpTimes {
         ANNULUS_RETURN_IF_ERROR(TimePrefill(dtype, options_.sequences.front()));
       }
     }
-    return Wanted("prefill_blocks") ? TimeSparse() : absl::OkStatus();
+    if (Wanted("prefill_blocks")) ANNULUS_RETURN_IF_ERROR(TimeSparse());
+    return TimeTrials();
   }
 
  private:
-  bool Wanted(const char* op) const {
-    return options_.only.empty() || absl::c_linear_search(options_.only, op);
-  }
+  bool Wanted(const char* op) const { return options_.only.empty() || Named(op); }
+  bool Named(const char* op) const { return absl::c_linear_search(options_.only, op); }
 
   // What every row has.
   Row RowOf(const char* op, absl::string_view dtype, int64_t size, const OpSeconds& seconds) const {
@@ -216,19 +218,19 @@ class OpTimes {
     return item;
   }
 
-  absl::Status Attend(const Sequence& sequence, const AttentionItem& item) {
+  absl::Status Attend(const OpTable& ops, const Sequence& sequence, const AttentionItem& item) {
     AttentionParams params;
-    if (ops_.row_invariant) params.shards = ShardsFor(1);
+    if (ops.row_invariant) params.shards = ShardsFor(1);
     params.shape = sequence.shape;
     params.heads = options_.heads;
     params.scale = 1 / std::sqrt(static_cast<float>(options_.head_dim));
     params.items = {&item, 1};
-    return ops_.attention(*stream_, params);
+    return ops.attention(*stream_, params);
   }
 
   absl::StatusOr<OpSeconds> TimeAttention(Sequence& sequence, const BlockLists& lists) {
     const AttentionItem item = ItemOf(sequence, lists);
-    return timer_->Time([&] { return Attend(sequence, item); });
+    return timer_->Time([&] { return Attend(ops_, sequence, item); });
   }
 
   double CausalFlops(double tokens) const {
@@ -260,6 +262,67 @@ class OpTimes {
       Report(row, seconds);
     }
     return absl::OkStatus();
+  }
+
+  absl::Status TimeTrials() {
+    if (options_.trial == nullptr) return absl::OkStatus();
+    if (Named("prefill_trial")) {
+      for (const int32_t tokens : options_.trial_sequences) {
+        ANNULUS_RETURN_IF_ERROR(TimePrefillTrial(tokens));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status TimePrefillTrial(int32_t tokens) {
+    ANNULUS_ASSIGN_OR_RETURN(Sequence sequence, MakeSequence(tokens, tokens, DType::kBF16));
+    const AttentionItem item = ItemOf(sequence, {});
+    DeviceBuffer* const outputs[] = {&sequence.o, &sequence.lse};
+    return TimeTrial("prefill_trial", DType::kBF16, tokens, CausalFlops(tokens), outputs,
+                     [&](const OpTable& ops) { return Attend(ops, sequence, item); });
+  }
+
+  // Times `run` by the table and by the trial in turn. INTERNAL if they leave different bits in the
+  // first kMostCompared bytes of each output.
+  absl::Status TimeTrial(const char* op, DType dtype, int64_t size, double flops,
+                         std::span<DeviceBuffer* const> outputs,
+                         const std::function<absl::Status(const OpTable&)>& run) {
+    const std::function<absl::Status()> runs[] = {[&] { return run(ops_); },
+                                                  [&] { return run(*options_.trial); }};
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<std::byte> old, OutputsOf(runs[0], outputs));
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<std::byte> trial, OutputsOf(runs[1], outputs));
+    if (trial != old) {
+      return absl::InternalError(absl::StrCat(op, " of ", size, ": ", options_.trial->name,
+                                              " has other bits than ", ops_.name));
+    }
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<OpSeconds> seconds, timer_->TimeInTurn(runs));
+    Row row = RowOf(op, DTypeName(dtype), size, seconds[1]);
+    row.Text("trial", options_.trial->name);
+    AddFlops(row, flops, seconds[1]);
+    row.Number("old_seconds", seconds[0].device, Row::Unit::kSeconds);
+    row.Number("ratio_to_old", seconds[1].device / seconds[0].device);
+    Report(row, seconds[1]);
+    return absl::OkStatus();
+  }
+
+  // What `run` leaves in outputs that are cleared before.
+  absl::StatusOr<std::vector<std::byte>> OutputsOf(const std::function<absl::Status()>& run,
+                                                   std::span<DeviceBuffer* const> outputs) {
+    const std::vector<std::byte> zeros(kMostCompared);
+    for (DeviceBuffer* const output : outputs) {
+      const size_t bytes = std::min(output->size(), zeros.size());
+      ANNULUS_RETURN_IF_ERROR(backend_.Copy(*stream_, output->data(), zeros.data(), bytes));
+    }
+    ANNULUS_RETURN_IF_ERROR(run());
+    std::vector<std::byte> left;
+    for (const DeviceBuffer* const output : outputs) {
+      const size_t bytes = std::min(output->size(), zeros.size());
+      left.resize(left.size() + bytes);
+      ANNULUS_RETURN_IF_ERROR(
+          backend_.Copy(*stream_, left.data() + left.size() - bytes, output->data(), bytes));
+      ANNULUS_RETURN_IF_ERROR(stream_->Synchronize());
+    }
+    return left;
   }
 
   absl::Status TimeDecode(DType dtype) {
@@ -339,7 +402,7 @@ class OpTimes {
         ANNULUS_RETURN_IF_ERROR(ops_.norm(*stream_, {row, other.row(1), {1e-5f}, row, false}));
         ANNULUS_RETURN_IF_ERROR(product(row, other.row_range(0, 1)));
       }
-      ANNULUS_RETURN_IF_ERROR(Attend(sequence, item));
+      ANNULUS_RETURN_IF_ERROR(Attend(ops_, sequence, item));
       ANNULUS_RETURN_IF_ERROR(
           ops_.gated_mul(*stream_, {other.row_range(0, 1), row, row, Activation::kSilu, 0, 0}));
     }

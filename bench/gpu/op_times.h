@@ -34,7 +34,11 @@ struct OpTimesOptions {
   size_t weight_bytes = size_t{256} << 20;
   size_t copied_bytes = size_t{1} << 30;
   double enough_seconds = 0.3;    // of one measurement, after one run that does not count
-  std::vector<std::string> only;  // names of ops, as in their rows; empty: all
+  std::vector<std::string> only;  // names of ops, as in their rows; empty: all but *_trial
+  // Compared by ops of *_trial with the table; reads its weights and pages. Null: there is none,
+  // and those ops give no rows.
+  const OpTable* trial = nullptr;
+  std::vector<int32_t> trial_sequences = {32768, 131072};  // for prefill_trial
 };
 
 // Runs these ops, in this order. The largest come last, because a failing kernel ends everything
@@ -46,7 +50,9 @@ struct OpTimesOptions {
 //   number is the row's size;
 // - causal prefill attention in bf16 of whole sequences, the first of them also over pages of fp8
 //   and int8;
-// - prefill attention in bf16 over block lists.
+// - prefill attention in bf16 over block lists;
+// - if `only` names it, "prefill_trial": causal prefill attention in bf16 by the table and by
+//   `trial` in turn. An error if their bits differ.
 //
 // `seconds` is the device's time, from events around many runs in a row; `host_seconds` is the time
 // from a call until the host knows that it is done (OpTimer). Rates refer to `seconds`: FLOP/s of
@@ -56,6 +62,7 @@ struct OpTimesOptions {
 //   `ratio_bound`, the density plus 0.05.
 // - `speedup_over_bf16`: how many times faster than the same op in bf16.
 // - `ratio_to_single`: host seconds of a step, relative to its launches one by one.
+// - `ratio_to_old`: the trial's `seconds`, relative to `old_seconds`, those of the table.
 //
 // Steps run one at a time. Needs the memory of the largest case, freed after it, and twice
 // `copied_bytes`.

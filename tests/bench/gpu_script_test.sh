@@ -44,12 +44,14 @@ END
 # What the loader was told must reach every program.
 export LD_LIBRARY_PATH=/the/driver
 
-# run STATUS: the script must end with it.
+# run STATUS [--cells]: the script must end with it.
 run() {
-  output=$(PYTHON=${PYTHON-$folder/none} bash "$root/bench/gpu.sh" "$folder/out" "$package" 2>/dev/null)
-  local status=$?
+  local status name=gpu
+  if [[ ${2-} == --cells ]]; then name=cells; fi
+  output=$(PYTHON=${PYTHON-$folder/none} bash "$root/bench/gpu.sh" "${@:2}" "$folder/out" "$package" 2>/dev/null)
+  status=$?
   ((status == $1)) || fail "ended with $status, not $1"
-  cmp -s <(echo "$output") "$folder"/out/gpu-*.md || fail 'gpu-*.md is not what was printed'
+  cmp -s <(echo "$output") "$folder/out/$name"-*.md || fail "$name-*.md is not what was printed"
 }
 has() { grep -qF -- "$1" <<<"$output" || fail "no '$1'"; }
 
@@ -89,5 +91,43 @@ if command -v python3 >/dev/null; then
   has '4321 GB/s'
   has '0.50 of matmul'
   has '3.000 ms of the host'
+fi
+
+# --cells: a few tests, then the rows of the cells, in one table. Programs write down how they are
+# called, and `timeout` how long each may take.
+real=$(command -v timeout)
+said=$folder/said
+mkdir "$folder/bin"
+program ../bin/timeout <<END
+echo "\$*" >>'$folder/limits'
+exec '$real' "\$@"
+END
+cell='{"kernels":"cuda/sm90","op":"prefill_trial","dtype":"bf16","size":8,"seconds":0.002,"tflops":395,"old_seconds":0.004,"ratio_to_old":0.5}'
+for name in tests/kernels_gpu_test gpu-lab gpu-model; do
+  program "$name" <<END
+echo "$name \$*" >>'$said'
+[[ $name != "\${WEAK-}" ]] || { echo weak; exit 3; }
+[[ $name != gpu-lab ]] || echo '$cell' >"\${@: -1}"
+END
+done
+export PATH=$folder/bin:$PATH
+run 0 --cells
+has 'failed: 0'
+has '"ratio_to_old":0.5'
+(($(wc -l <"$said") == 3)) || fail "not one call of each program: $(cat "$said")"
+grep -q '^tests/kernels_gpu_test --gtest_filter=[^ ]*MergeTest' "$said" || fail 'no short tests'
+grep -q '^gpu-lab .*--ops [^ ]*prefill_trial ' "$said" || fail 'gpu-lab was not asked for what is on trial'
+grep -q '^gpu-model .*--streams 1,64 ' "$said" || fail 'no streams'
+seconds=$(awk '{s += $1 == "-k" ? $2 + $3 : $1} END {print s}' "$folder/limits")
+((seconds > 60 && seconds <= 300)) || fail "the steps may take $seconds s"
+for weak in tests/kernels_gpu_test gpu-lab gpu-model; do
+  WEAK=$weak run 1 --cells
+  has 'failed: 1'
+  has ': exit 3: weak'
+done
+if command -v python3 >/dev/null; then
+  PYTHON=python3 run 0 --cells
+  has '0.500 of the old way'
+  has '4.000 ms of the old way, 395 TFLOP/s'
 fi
 echo passed

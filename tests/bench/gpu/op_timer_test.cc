@@ -1,7 +1,10 @@
 #include "bench/gpu/op_timer.h"
 
 #include <chrono>
+#include <functional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
@@ -63,6 +66,25 @@ TEST_F(OpTimerTest, ItGoesOnUntilTheTimeIsEnough) {
   OpTimer timer = Make(0.1, 0);
   ASSERT_TRUE(timer.TimeAlone(Sleep(milliseconds(2))).ok());
   EXPECT_GT(calls_, 2 + 3 * 2);
+}
+
+TEST_F(OpTimerTest, OpsTakeTurns) {
+  OpTimer timer = Make(0, 0);
+  std::string order;
+  const auto op = [&](char name, milliseconds time) {  // so long that it runs once in a row
+    return [&order, name, wait = Sleep(time)] {
+      order += name;
+      return wait();
+    };
+  };
+  const std::function<absl::Status()> ops[] = {op('a', milliseconds(11)),
+                                               op('b', milliseconds(22))};
+  const std::vector<OpSeconds> seconds = timer.TimeInTurn(ops).value();
+  EXPECT_EQ(order, "aabbaabbaabbaabb");  // each twice before, and twice in each of three rounds
+  ASSERT_EQ(seconds.size(), 2u);
+  EXPECT_GE(seconds[0].device, 11e-3);
+  EXPECT_GE(seconds[1].device, 22e-3);
+  EXPECT_GE(seconds[1].host, 22e-3);
 }
 
 TEST_F(OpTimerTest, TheCopyIsTimed) {

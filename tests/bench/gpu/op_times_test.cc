@@ -7,6 +7,8 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/trial.h"
 #include "tests/support/cuda/emulated_device.h"
 
 namespace annulus::bench {
@@ -37,6 +39,7 @@ OpTimesOptions SmallOptions() {
   options.step_columns = 48;
   options.hidden = 64;
   options.intermediate = 32;
+  options.trial_sequences = {90, 200};
   options.copied_bytes = 4096;
   options.weight_bytes = 10000;  // more than one matrix
   options.enough_seconds = 0;
@@ -55,6 +58,10 @@ void CheckFigures(const nlohmann::json& row) {
   }
   if (op == "decode" || op == "linear") {
     EXPECT_GT(number("of_copy"), 0);
+  }
+  if (op == "prefill_trial") {
+    EXPECT_EQ(row.at("trial"), "cuda/sm90-trial");
+    EXPECT_NEAR(number("ratio_to_old"), number("seconds") / number("old_seconds"), 1e-3);
   }
   if (op == "prefill" || op == "decode" || op == "linear") {
     EXPECT_GT(number("speedup_over_bf16"), 0);
@@ -94,6 +101,41 @@ TEST_F(OpTimesTest, PrefillIsTimedAlone) {
   options.only = {"prefill", "prefill_blocks"};
   const std::map<std::string, int> expected = {{"prefill", 4}, {"prefill_blocks", 1}};
   EXPECT_EQ(Measure(options), expected);
+}
+
+// Only where it is named and there is one.
+TEST_F(OpTimesTest, WhatIsOnTrialIsTimedBesideTheTable) {
+  OpTimesOptions options = SmallOptions();
+  options.only = {"prefill_trial"};
+  EXPECT_EQ(Measure(options), (std::map<std::string, int>{}));
+  const OpTable trial = cuda::TrialOf(cuda::HopperOps()).value();
+  options.trial = &trial;
+  EXPECT_EQ(Measure(options), (std::map<std::string, int>{{"prefill_trial", 2}}));
+  options.only = {"copy"};
+  EXPECT_EQ(Measure(options), (std::map<std::string, int>{{"copy", 1}}));
+}
+
+// Figures of kernels with other bits are worthless.
+TEST_F(OpTimesTest, ATrialWithOtherBitsIsAnError) {
+  KernelRegistry registry;
+  RegisterCudaKernels(registry);
+  const OpTable& table = *registry.Available("cuda").front();
+  OpTable other = table;
+  other.name = "other";
+  other.attention = [](Stream& stream, const AttentionParams& params) {
+    AttentionParams wrong = params;
+    wrong.scale *= 2;
+    return cuda::HopperAttention(stream, wrong);
+  };
+  OpTimesOptions options = SmallOptions();
+  options.only = {"prefill_trial"};
+  options.trial = &other;
+  const auto backend = CreateCudaBackend(0).value();
+  const absl::Status status =
+      MeasureOps(*backend, table, options, [](const Row&) { FAIL() << "a row"; });
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_NE(status.message().find("other has other bits than cuda/sm90"), std::string::npos)
+      << status;
 }
 
 }  // namespace
