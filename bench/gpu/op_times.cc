@@ -90,7 +90,8 @@ class OpTimes {
     }
     if (Wanted("linear")) {
       for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kI8, DType::kI4G64}) {
-        ANNULUS_ASSIGN_OR_RETURN(const std::vector<PackedMatrix> weights, MakeWeights(dtype));
+        ANNULUS_ASSIGN_OR_RETURN(const std::vector<PackedMatrix> weights,
+                                 MakeWeights(dtype, options_.hidden, options_.intermediate));
         for (const int64_t rows : options_.linear_rows) {
           ANNULUS_RETURN_IF_ERROR(TimeLinear(weights, rows));
         }
@@ -271,6 +272,38 @@ class OpTimes {
         ANNULUS_RETURN_IF_ERROR(TimePrefillTrial(tokens));
       }
     }
+    return Named("linear_trial") ? TimeLinearTrial() : absl::OkStatus();
+  }
+
+  // The products of a small model's layer, but for those of keys and values.
+  absl::Status TimeLinearTrial() {
+    const int64_t hidden = options_.trial_hidden;
+    const int64_t wide = options_.trial_intermediate;
+    std::vector<std::vector<PackedMatrix>> kinds;
+    for (const auto& [in, out] : {std::pair(hidden, hidden), {hidden, wide}, {wide, hidden}}) {
+      ANNULUS_ASSIGN_OR_RETURN(kinds.emplace_back(), MakeWeights(DType::kBF16, in, out));
+    }
+    const auto layer = {0, 0, 1, 1, 2};  // query and output, gate and up, down
+    for (const int64_t rows : options_.trial_rows) {
+      ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer input, UploadNormal(static_cast<size_t>(rows * wide)));
+      ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer output,
+                               backend_.Allocate(static_cast<size_t>(rows * wide) * sizeof(float)));
+      DeviceBuffer* const outputs[] = {&output};
+      size_t next = 0;  // all matrices of a kind are alike
+      const auto run = [&](const OpTable& ops) -> absl::Status {
+        for (const int kind : layer) {
+          const PackedMatrix& weight = kinds[kind][next++ % kinds[kind].size()];
+          LinearParams params;
+          params.input = {input.as<float>(), rows, weight.in_features, weight.in_features};
+          params.weight = &weight;
+          params.output = {output.as<float>(), rows, weight.out_features, weight.out_features};
+          ANNULUS_RETURN_IF_ERROR(ops.linear(*stream_, params));
+        }
+        return absl::OkStatus();
+      };
+      const auto flops = static_cast<double>(2 * rows * (2 * hidden * hidden + 3 * hidden * wide));
+      ANNULUS_RETURN_IF_ERROR(TimeTrial("linear_trial", DType::kBF16, rows, flops, outputs, run));
+    }
     return absl::OkStatus();
   }
 
@@ -337,9 +370,7 @@ class OpTimes {
   }
 
   // So many bytes of the same matrix that no cache holds what the next product reads.
-  absl::StatusOr<std::vector<PackedMatrix>> MakeWeights(DType dtype) {
-    const int64_t in = options_.hidden;
-    const int64_t out = options_.intermediate;
+  absl::StatusOr<std::vector<PackedMatrix>> MakeWeights(DType dtype, int64_t in, int64_t out) {
     const int64_t drawn = std::min(kRowsAtOnce / kPackRows * kPackRows, out);
     const std::vector<float> values = Normal(static_cast<size_t>(drawn * in), 0.02f);
     std::vector<PackedMatrix> weights;

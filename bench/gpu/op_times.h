@@ -30,7 +30,7 @@ struct OpTimesOptions {
   int64_t step_columns = 1024;
   int64_t hidden = 4096;
   int64_t intermediate = 14336;
-  // size of all copies of a matrix, which products read in turn
+  // size of all copies of a matrix of each shape, which products read in turn
   size_t weight_bytes = size_t{256} << 20;
   size_t copied_bytes = size_t{1} << 30;
   double enough_seconds = 0.3;    // of one measurement, after one run that does not count
@@ -39,6 +39,9 @@ struct OpTimesOptions {
   // and those ops give no rows.
   const OpTable* trial = nullptr;
   std::vector<int32_t> trial_sequences = {32768, 131072};  // for prefill_trial
+  std::vector<int64_t> trial_rows = {1, 17, 64, 127};      // for linear_trial
+  int64_t trial_hidden = 896;                              // of its layer: Qwen2.5 0.5B
+  int64_t trial_intermediate = 4864;
 };
 
 // Runs these ops, in this order. The largest come last, because a failing kernel ends everything
@@ -52,7 +55,8 @@ struct OpTimesOptions {
 //   and int8;
 // - prefill attention in bf16 over block lists;
 // - if `only` names it, "prefill_trial": causal prefill attention in bf16 by the table and by
-//   `trial` in turn. An error if their bits differ.
+//   `trial` in turn, and "linear_trial": the same of the products of a small model's layer. An
+//   error if their bits differ.
 //
 // `seconds` is the device's time, from events around many runs in a row; `host_seconds` is the time
 // from a call until the host knows that it is done (OpTimer). Rates refer to `seconds`: FLOP/s of

@@ -14,6 +14,7 @@
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/device_waits.h"
 #include "kernels/cuda/error.h"
+#include "kernels/cuda/linear_ways.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/sm80/elementwise.h"
@@ -66,13 +67,18 @@ LinearArguments OutputsFrom(int64_t first, const LinearParams& params) {
   return arguments;
 }
 
+int LaunchWholeDepth(StreamHandle stream, const DeviceInfo&, const ManyRowsArguments& arguments) {
+  return LaunchLinearTensor(stream, arguments);
+}
+
 // The input of an op's products, rounded into the stream's scratch once for all of them that want
 // the same form of it: 6 bytes of traffic an element, beside products that may have few outputs.
 class SharedInput {
  public:
-  explicit SharedInput(CudaStream& stream) : stream_(stream) {}
+  SharedInput(CudaStream& stream, const LinearWays& ways) : stream_(stream), ways_(ways) {}
 
   CudaStream& stream() const { return stream_; }
+  const LinearWays& ways() const { return ways_; }
 
   // `wanted.output` and `wanted.scales` lie in the scratch, before whatever else a product writes
   // there.
@@ -89,6 +95,7 @@ class SharedInput {
 
  private:
   CudaStream& stream_;
+  const LinearWays ways_;
   RoundRowsArguments last_{};
   size_t scratch_bytes_ = 0;  // when that was launched
 };
@@ -129,8 +136,9 @@ absl::Status LinearOfManyRows(SharedInput& shared, LinearArguments arguments, bo
   ANNULUS_RETURN_IF_ERROR(shared.Round({arguments.input, kind, depth, inputs, scales}));
   arguments.input_scales = scales;
   const int tiles = ManyRowsTiles(rows, weight.out_features, stream.device());
-  return StatusOf(LaunchLinearTensor(stream.handle(), {arguments, inputs, depth, tiles}),
-                  "linear of many rows");
+  return StatusOf(
+      shared.ways().many_rows(stream.handle(), stream.device(), {arguments, inputs, depth, tiles}),
+      "linear of many rows");
 }
 
 absl::Status LinearByKernels(SharedInput& shared, const LinearArguments& arguments) {
@@ -320,10 +328,11 @@ absl::Status LinearOfWidened(SharedInput& shared, Products& products, const Line
 }
 
 // Without the library, a row's bits do not depend on the number of rows.
-absl::Status Multiply(SharedInput& shared, const LinearParams& params, bool with_library) {
+absl::Status Multiply(SharedInput& shared, const LinearParams& params) {
   ANNULUS_CHECK(params.activations != Activations::kInt8);
   ANNULUS_ASSIGN_OR_RETURN(const CudaStream* const own, BeginWork(shared.stream()));
-  const bool many = with_library && params.input.rows >= kLibraryRows && own->products() != nullptr;
+  const bool many =
+      shared.ways().with_library && params.input.rows >= kLibraryRows && own->products() != nullptr;
   if (params.activations == Activations::kFp8) {
     const bool library =
         many && Fp8ProductsOf(own->device()) != Fp8Products::kNone && Fp8OutputFits(params.output);
@@ -336,15 +345,6 @@ absl::Status Multiply(SharedInput& shared, const LinearParams& params, bool with
     return LinearOfWidened(shared, *own->products(), params);
   }
   return LinearByKernels(shared, ArgumentsOf(params));
-}
-
-absl::Status MultiplyAll(Stream& stream, std::span<const LinearParams> parts, bool with_library) {
-  CheckLinears(parts);
-  SharedInput shared(AsCudaStream(stream));
-  for (const LinearParams& part : parts) {
-    ANNULUS_RETURN_IF_ERROR(Multiply(shared, part, with_library));
-  }
-  return absl::OkStatus();
 }
 
 // Of some rows of weights, to a device that has nothing else to do.
@@ -401,8 +401,16 @@ absl::Status PackRows(PackedMatrix& matrix, int64_t first_row, const HostTensorV
   return absl::OkStatus();
 }
 
+absl::Status LinearsBy(const LinearWays& ways, Stream& stream,
+                       std::span<const LinearParams> parts) {
+  CheckLinears(parts);
+  SharedInput shared(AsCudaStream(stream), ways);
+  for (const LinearParams& part : parts) ANNULUS_RETURN_IF_ERROR(Multiply(shared, part));
+  return absl::OkStatus();
+}
+
 absl::Status Linears(Stream& stream, std::span<const LinearParams> parts) {
-  return MultiplyAll(stream, parts, /*with_library=*/true);
+  return LinearsBy({.with_library = true, .many_rows = LaunchWholeDepth}, stream, parts);
 }
 
 absl::Status Linear(Stream& stream, const LinearParams& params) {
@@ -410,7 +418,7 @@ absl::Status Linear(Stream& stream, const LinearParams& params) {
 }
 
 absl::Status InvariantLinears(Stream& stream, std::span<const LinearParams> parts) {
-  return MultiplyAll(stream, parts, /*with_library=*/false);
+  return LinearsBy({.with_library = false, .many_rows = LaunchWholeDepth}, stream, parts);
 }
 
 absl::Status InvariantLinear(Stream& stream, const LinearParams& params) {
@@ -424,7 +432,7 @@ absl::Status ExpertLinear(Stream& stream, const ExpertLinearParams& params) {
   LinearArguments arguments = ArgumentsOf(
       {params.input, params.weights->matrices.front(), /*bias=*/nullptr, params.output});
   if (params.activations == Activations::kFp8) {
-    SharedInput shared(*own);
+    SharedInput shared(*own, {.with_library = false, .many_rows = LaunchWholeDepth});
     ANNULUS_RETURN_IF_ERROR(TakeCodes(shared, arguments));
   }
   return LinearOfFewRows(

@@ -10,7 +10,9 @@ namespace annulus::cuda {
 // Ways of computing that no GPU has shown to be faster yet. They give the bits of the old ways, so
 // speed alone decides: gpu-lab times both by turns, and the slower one is deleted. No other program
 // links this, so a daemon cannot run them. Today:
-// - units of prefill attention start in sections of kv heads (tuning/unit_order.h).
+// - units of prefill attention start in sections of kv heads (tuning/unit_order.h);
+// - products of 17 to 127 rows with few outputs split their depth over clusters of blocks
+//   (sm90/linear_cluster.h).
 
 // `table` with these ways, named after it ("cuda/sm90-trial"). Reads the weights and pages of
 // `table`. nullopt if there is nothing new for it: today for all but "cuda/sm90".

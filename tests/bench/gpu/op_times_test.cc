@@ -40,6 +40,9 @@ OpTimesOptions SmallOptions() {
   options.hidden = 64;
   options.intermediate = 32;
   options.trial_sequences = {90, 200};
+  options.trial_rows = {1, 20};
+  options.trial_hidden = 64;
+  options.trial_intermediate = 96;
   options.copied_bytes = 4096;
   options.weight_bytes = 10000;  // more than one matrix
   options.enough_seconds = 0;
@@ -59,7 +62,7 @@ void CheckFigures(const nlohmann::json& row) {
   if (op == "decode" || op == "linear") {
     EXPECT_GT(number("of_copy"), 0);
   }
-  if (op == "prefill_trial") {
+  if (op == "prefill_trial" || op == "linear_trial") {
     EXPECT_EQ(row.at("trial"), "cuda/sm90-trial");
     EXPECT_NEAR(number("ratio_to_old"), number("seconds") / number("old_seconds"), 1e-3);
   }
@@ -106,11 +109,12 @@ TEST_F(OpTimesTest, PrefillIsTimedAlone) {
 // Only where it is named and there is one.
 TEST_F(OpTimesTest, WhatIsOnTrialIsTimedBesideTheTable) {
   OpTimesOptions options = SmallOptions();
-  options.only = {"prefill_trial"};
+  options.only = {"prefill_trial", "linear_trial"};
   EXPECT_EQ(Measure(options), (std::map<std::string, int>{}));
   const OpTable trial = cuda::TrialOf(cuda::HopperOps()).value();
   options.trial = &trial;
-  EXPECT_EQ(Measure(options), (std::map<std::string, int>{{"prefill_trial", 2}}));
+  EXPECT_EQ(Measure(options),
+            (std::map<std::string, int>{{"prefill_trial", 2}, {"linear_trial", 2}}));
   options.only = {"copy"};
   EXPECT_EQ(Measure(options), (std::map<std::string, int>{{"copy", 1}}));
 }

@@ -1,5 +1,6 @@
 #include "tests/support/cuda/block_runner.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -26,13 +27,15 @@ BlockRunner& BlockRunner::Current() {
   return *current_runner;
 }
 
-BlockRunner::BlockRunner(const Grid& grid, absl::FunctionRef<void()> kernel)
-    : grid_(grid), kernel_(kernel), threads_(grid.threads), warps_(grid.threads / kWarp) {
+BlockRunner::BlockRunner(const Grid& grid, absl::FunctionRef<void()> kernel, ClusterRunner& cluster)
+    : grid_(grid),
+      kernel_(kernel),
+      cluster_(cluster),
+      threads_(grid.threads),
+      warps_(grid.threads / kWarp) {
   ANNULUS_CHECK(grid.threads > 0 && grid.threads % kWarp == 0 && grid.threads <= 1024)
       << grid.threads << " threads per block";
   ANNULUS_CHECK(grid.x < (int64_t{1} << 31) && grid.y < 65536) << grid.x << " by " << grid.y;
-  ANNULUS_CHECK(current_runner == nullptr) << "a launch inside of a kernel";
-  current_runner = this;
   guard_begin_ = (grid.shared_bytes + kFrameAlignment - 1) / kFrameAlignment * kFrameAlignment;
   shared_ =
       static_cast<std::byte*>(std::aligned_alloc(kFrameAlignment, guard_begin_ + kGuardBytes));
@@ -49,7 +52,6 @@ BlockRunner::~BlockRunner() {
   __asan_unpoison_memory_region(shared_, guard_begin_ + kGuardBytes);
 #endif
   std::free(shared_);
-  current_runner = nullptr;
 }
 
 // A fiber lives for all blocks of the grid.
@@ -65,13 +67,10 @@ void BlockRunner::Body(int thread) {
   }
 }
 
-void BlockRunner::RunAll() {
-  for (block_y_ = 0; block_y_ < grid_.y; ++block_y_) {
-    for (block_x_ = 0; block_x_ < grid_.x; ++block_x_) RunBlock();
-  }
-}
-
-void BlockRunner::RunBlock() {
+void BlockRunner::Begin(int64_t x, int64_t y) {
+  block_x_ = x;
+  block_y_ = y;
+  ended_ = false;
   std::memset(shared_, static_cast<int>(kUnset), grid_.shared_bytes);
   std::byte* const guard = shared_ + grid_.shared_bytes;
   const size_t guard_bytes = guard_begin_ + kGuardBytes - grid_.shared_bytes;
@@ -81,22 +80,31 @@ void BlockRunner::RunBlock() {
   std::memset(guard, static_cast<int>(kGuard), guard_bytes);
 #endif
   for (Thread& thread : threads_) thread.state = State::kReady;
+}
+
+bool BlockRunner::RunWarps() {
+  if (ended_) return false;
+  current_runner = this;
   const int warps = static_cast<int>(warps_.size());
-  bool all_ended = false;
-  while (!all_ended) {
-    bool moved = false;
-    for (int i = 0; i < warps; ++i) {
-      moved |= RunWarp(Backwards() ? warps - 1 - i : i);
-    }
-    all_ended = true;
-    for (const Thread& thread : threads_) all_ended &= thread.state == State::kEnded;
-    if (!moved && !all_ended && !RunEngine()) FailWaiting();
+  bool moved = false;
+  for (int i = 0; i < warps; ++i) {
+    moved |= RunWarp(Backwards() ? warps - 1 - i : i);
   }
+  current_runner = nullptr;
+  ended_ = std::all_of(threads_.begin(), threads_.end(),
+                       [](const Thread& thread) { return thread.state == State::kEnded; });
+  if (ended_) std::memset(shared_, static_cast<int>(kUnset), grid_.shared_bytes);
+  return moved;
+}
+
+void BlockRunner::End() {
   ANNULUS_CHECK(engine_.empty()) << "the block ended before " << engine_.size()
                                  << " copies of the engine";
   CheckProducts();
   for (Some& some : some_) some = {};
 #if !defined(__SANITIZE_ADDRESS__)
+  const std::byte* const guard = shared_ + grid_.shared_bytes;
+  const size_t guard_bytes = guard_begin_ + kGuardBytes - grid_.shared_bytes;
   for (size_t i = 0; i < guard_bytes; ++i) {
     ANNULUS_CHECK(guard[i] == kGuard)
         << "a write " << i << " bytes beyond the " << grid_.shared_bytes << " of shared memory";
@@ -122,10 +130,9 @@ bool BlockRunner::RunWarp(int warp) {
   return any;
 }
 
-// One copy of the engine, the oldest or, in every second block, the youngest; whether there was
-// one.
 bool BlockRunner::RunEngine() {
   if (engine_.empty()) return false;
+  current_runner = this;
   if (Backwards()) {
     engine_.back()();
     engine_.pop_back();
@@ -133,6 +140,7 @@ bool BlockRunner::RunEngine() {
     engine_.front()();
     engine_.pop_front();
   }
+  current_runner = nullptr;
   return true;
 }
 

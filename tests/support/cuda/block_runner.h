@@ -15,22 +15,37 @@
 
 namespace annulus::cuda {
 
-// Runs the blocks of a grid, one after the other; the threads of a block are fibers of the calling
-// thread, which change only where they wait for each other. What real hardware would let pass by
-// luck ends the process with a message: a collective that not all lanes reach, a barrier that not
-// all threads reach, asynchronous copies and products that nobody waited for, and accesses by the
-// wrappers of common/ beyond the shared memory. Plain accesses beyond it are found by guard bytes
-// at the end of the block, and by the address sanitizer at once. Shared memory starts as NaN.
-// Asynchronous copies and products happen as late as they may: those of a thread or warp when it
-// waits for them, those of the copy engine one by one when no thread can go on, in either order.
-// Every second block runs its warps, and the lanes of each, backwards.
+class ClusterRunner;
+
+// Runs a block, and then another one of the same grid; its threads are fibers of the calling
+// thread, which change only where they wait for each other. ClusterRunner decides which block runs
+// when. What real hardware would let pass by luck ends the process with a message: a collective
+// that not all lanes reach, a barrier that not all threads reach, asynchronous copies and products
+// that nobody waited for, and accesses by the wrappers of common/ beyond the shared memory. Plain
+// accesses beyond it are found by guard bytes at the end of the block, and by the address sanitizer
+// at once. Shared memory starts as NaN. Asynchronous copies and products happen as late as they
+// may: those of a thread or warp when it waits for them, those of the copy engine one by one when
+// no thread can go on, in either order. Every second block runs its warps, and the lanes of each,
+// backwards.
 class BlockRunner {
  public:
-  BlockRunner(const Grid& grid, absl::FunctionRef<void()> kernel);
+  BlockRunner(const Grid& grid, absl::FunctionRef<void()> kernel, ClusterRunner& cluster);
   ~BlockRunner();
   BlockRunner(const BlockRunner&) = delete;
 
-  void RunAll();
+  // Starts the block at (x, y) of the grid: its threads are ready to run.
+  void Begin(int64_t x, int64_t y);
+  // Runs all warps, each until none of its lanes can go on; whether any did.
+  bool RunWarps();
+  // One copy of the engine, the oldest or, in every second block, the youngest; whether there was
+  // one.
+  bool RunEngine();
+  // Whether all threads have ended; shared memory is NaN again then.
+  bool ended() const { return ended_; }
+  // Checks what the block leaves behind. All its threads have ended.
+  void End();
+  // Ends the process, with what a thread waits for that cannot come.
+  [[noreturn]] void FailWaiting() const;
 
   // The runner of the calling fiber. Only inside of a kernel.
   static BlockRunner& Current();
@@ -40,6 +55,7 @@ class BlockRunner {
   int64_t block_y() const { return block_y_; }
   int thread() const { return running_; }
   std::byte* shared() const { return shared_; }
+  ClusterRunner& cluster() const { return cluster_; }
 
   // Waits until all lanes of the calling warp are here with the same `operation`, then runs
   // `compute(operands of the 32 lanes)` once.
@@ -94,15 +110,13 @@ class BlockRunner {
   };
 
   bool Backwards() const { return (block_x_ + block_y_) % 2 != 0; }
-  void RunBlock();
   bool RunWarp(int warp);
-  bool RunEngine();
   void CheckProducts() const;
   void Body(int thread);
-  [[noreturn]] void FailWaiting() const;
 
   const Grid grid_;
   const absl::FunctionRef<void()> kernel_;
+  ClusterRunner& cluster_;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
   std::byte* shared_ = nullptr;
@@ -111,6 +125,7 @@ class BlockRunner {
   int64_t block_y_ = 0;
   int running_ = 0;
   bool stop_ = false;
+  bool ended_ = true;
   int at_barrier_ = 0;
   const char* barrier_ = nullptr;
   bool any_ = false;

@@ -107,12 +107,6 @@ void Multiply(const char* operation, float (&c)[4], const uint32_t (&a)[4], uint
 
 }  // namespace
 
-int RunGrid(const Grid& grid, absl::FunctionRef<void()> kernel) {
-  if (grid.x == 0 || grid.y == 0) return 0;
-  BlockRunner(grid, kernel).RunAll();
-  return 0;
-}
-
 int ThreadIndex() { return Runner().thread(); }
 int BlockThreads() { return Runner().grid().threads; }
 int64_t BlockX() { return Runner().block_x(); }

@@ -13,9 +13,11 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/cuda/common/cluster.h"
 #include "kernels/cuda/common/launch.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/runtime.h"
+#include "tests/support/cuda/emulated_clusters.h"
 #include "tests/support/cuda/emulated_device.h"
 #include "tests/support/cuda/emulated_memory.h"
 #include "tests/support/cuda/emulated_streams.h"
@@ -56,7 +58,7 @@ struct OpenGraphs {
 };
 
 // What a device or its driver refuses of any launch.
-void CheckLaunch(const Grid& grid) {
+void CheckLaunch(const Grid& grid, int cluster) {
   const EmulatedDevice& device = EmulatedDevice::Get();
   ANNULUS_CHECK(grid.x > 0 && grid.x < int64_t{1} << 31 && grid.y > 0 && grid.y < 65536)
       << "a grid of " << grid.x << " by " << grid.y << " blocks";
@@ -65,6 +67,9 @@ void CheckLaunch(const Grid& grid) {
   ANNULUS_CHECK(grid.shared_bytes <= most)
       << grid.shared_bytes << " bytes of shared memory where a block may have " << most
       << ", at compute capability " << device.major << "." << device.minor;
+  ANNULUS_CHECK(cluster == 1 || device.major >= 9)
+      << "clusters of blocks at compute capability " << device.major << "." << device.minor;
+  ANNULUS_CHECK(grid.x % cluster == 0) << grid.x << " blocks in clusters of " << cluster;
 }
 
 // When the stream's turn has come.
@@ -76,10 +81,11 @@ void EnqueueKernel(StreamHandle stream, const void* kernel, const Grid& grid, co
   const int other = grid.other_device;
   ANNULUS_CHECK(other < 0 || IsReachEnabled(ordinal, other))
       << "device " << ordinal << " was not let reach device " << other;
-  CheckLaunch(grid);
+  const int cluster = ClusterOf(kernel);
+  CheckLaunch(grid, cluster);
   CheckPointers({static_cast<const std::byte*>(arguments), bytes}, ordinal, other);
   const auto run = reinterpret_cast<HostKernel>(const_cast<void*>(kernel));
-  EmulatedStreams::Get().Enqueue(stream, [ordinal, other, grid, run, bytes,
+  EmulatedStreams::Get().Enqueue(stream, [ordinal, other, grid, cluster, run, bytes,
                                           kept = std::make_shared<Arguments>(arguments, bytes)] {
     EmulatedDevice& device = EmulatedDevice::Get();
     // What was there at the launch may have been freed since.
@@ -90,7 +96,7 @@ void EnqueueKernel(StreamHandle stream, const void* kernel, const Grid& grid, co
     const GuardedMemory::Access access(&device.memories[static_cast<size_t>(ordinal)]);
     const GuardedMemory::Access reached(other < 0 ? nullptr
                                                   : &device.memories[static_cast<size_t>(other)]);
-    RunGrid(grid, [&] { run(kept->data()); });
+    RunClusters(grid, cluster, [&] { run(kept->data()); });
     return true;
   });
 }

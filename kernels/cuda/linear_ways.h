@@ -1,0 +1,30 @@
+#ifndef ANNULUS_KERNELS_CUDA_LINEAR_WAYS_H_
+#define ANNULUS_KERNELS_CUDA_LINEAR_WAYS_H_
+
+#include <span>
+
+#include "absl/status/status.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/runtime.h"
+#include "kernels/cuda/sm80/linear.h"
+#include "kernels/ops/linear.h"
+
+namespace annulus::cuda {
+
+// Launches a product of more than kFewRows rows by tensor cores on such a device, whose `tiles` are
+// those of ManyRowsTiles. Returns 0 or CUDA's error number.
+using ManyRowsLaunch = int (*)(StreamHandle stream, const DeviceInfo& device,
+                               const ManyRowsArguments& arguments);
+
+// How an op table computes its products.
+struct LinearWays {
+  bool with_library = true;            // products of many rows may go to cuBLASLt
+  ManyRowsLaunch many_rows = nullptr;  // the others of more than kFewRows rows; not null
+};
+
+// OpTable::linears in these ways.
+absl::Status LinearsBy(const LinearWays& ways, Stream& stream, std::span<const LinearParams> parts);
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_KERNELS_CUDA_LINEAR_WAYS_H_
