@@ -1,6 +1,8 @@
 #ifndef ANNULUS_ENGINE_CODEC_STATUS_MESSAGE_H_
 #define ANNULUS_ENGINE_CODEC_STATUS_MESSAGE_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 
 #include "absl/status/status.h"
@@ -10,7 +12,11 @@
 
 namespace annulus::codec {
 
-// Statuses as messages, with their payloads.
+// Statuses as messages, with their payloads. A status goes on to others, to logs and to clients, so
+// what another process says in one is bounded: of its message so many bytes are kept, and so many
+// payloads, without those that are longer.
+inline constexpr size_t kMostStatusBytes = 4096;
+inline constexpr int kMostStatusPayloads = 8;
 
 inline internal::v1::Status ToMessage(const absl::Status& status) {
   internal::v1::Status message;
@@ -26,8 +32,12 @@ inline internal::v1::Status ToMessage(const absl::Status& status) {
 
 // Unknown codes become UNKNOWN, as in absl::Status.
 inline absl::Status FromMessage(const internal::v1::Status& message) {
-  absl::Status status(static_cast<absl::StatusCode>(message.code()), message.message());
-  for (const internal::v1::Payload& payload : message.payloads()) {
+  const absl::string_view text = message.message();
+  absl::Status status(static_cast<absl::StatusCode>(message.code()),
+                      text.substr(0, kMostStatusBytes));
+  for (int i = 0; i < std::min(message.payloads_size(), kMostStatusPayloads); ++i) {
+    const internal::v1::Payload& payload = message.payloads(i);
+    if (payload.name().size() + payload.value().size() > kMostStatusBytes) continue;
     status.SetPayload(payload.name(), absl::Cord(payload.value()));
   }
   return status;
