@@ -7,10 +7,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/base/field_error.h"
 #include "engine/codec/step_codec.h"
 #include "engine/ring/wire/wire_ring.h"
 #include "engine/runner/between_ranks.h"
 #include "kernels/base/check.h"
+#include "kernels/base/guarded.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -21,6 +23,9 @@ constexpr std::chrono::milliseconds kGrace{1'000};
 
 // Between attempts to form a ring that fail for another reason than a worker.
 constexpr std::chrono::milliseconds kRestBetweenAttempts{1'000};
+
+// How often in a row timing links may fail with all workers there, before the ring does without.
+constexpr int kMostFailedTimings = 2;
 
 // What all workers are told.
 wire::Assign AssignOf(const RemoteRanksOptions& options) {
@@ -79,14 +84,12 @@ absl::StatusOr<std::unique_ptr<RemoteRanks>> RemoteRanks::Create(
   }
   ranks->crew_->BeginAborts();
   const absl::Status timed = ranks->TimeLinks();
-  ranks->CountIfOfWire(timed);
   ranks->mender_ = std::thread([ring = ranks.get()] { ring->Mend(); });
   if (!timed.ok()) ranks->BeginMending(timed);  // as after any loss of a ring that was founded
   return ranks;
 }
 
 RemoteRanks::~RemoteRanks() {
-  crew_->EndAborts();
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
@@ -94,6 +97,7 @@ RemoteRanks::~RemoteRanks() {
   changed_.notify_all();
   crew_->Stop();
   if (mender_.joinable()) mender_.join();
+  crew_->EndAborts();
   if (local_ != nullptr) local_->Abort(absl::CancelledError("the ring ends"));
   crew_.reset();  // it calls local_
 }
@@ -190,15 +194,20 @@ absl::StatusOr<std::vector<RankResult>> RemoteRanks::Results() {
   absl::StatusOr<std::vector<RankResult>> results = TakeResults(*step.plan);
   ended_ = options_.set.clock->Now();
   if (results.ok()) return results;
-  absl::Status failure = results.status();
-  // The wires of a worker that is lost may end before its link does. Nobody is to blame for that
-  // step then, and what it had is known to be lost.
-  if (absl::IsUnavailable(failure)) {
-    if (absl::Status lost = crew_->AwaitLoss(); !lost.ok()) failure = std::move(lost);
-  }
-  CountIfOfWire(failure);
+  absl::Status failure = CauseOf(results.status());
   if (MayBeOfWire(failure)) failure = BetweenRanks(std::move(failure));
   BeginMending(failure);
+  return failure;
+}
+
+// Why what the ranks did together has failed; counts what failed between them. The wires of a
+// worker that is lost may end before its link does: nobody else is to blame then, and what it had
+// is known to be lost.
+absl::Status RemoteRanks::CauseOf(absl::Status failure) {
+  if (absl::IsUnavailable(failure)) {
+    if (absl::Status lost = crew_->AwaitLoss(); !lost.ok()) return lost;
+  }
+  if (options_.on_loss != nullptr && MayBeOfWire(failure)) options_.on_loss(RingLoss::kWire);
   return failure;
 }
 
@@ -206,10 +215,6 @@ absl::StatusOr<std::vector<RankResult>> RemoteRanks::Results() {
 bool RemoteRanks::MayBeOfWire(const absl::Status& failure) const {
   return crew_->lost().ok() && (absl::IsUnavailable(failure) || absl::IsDataLoss(failure) ||
                                 absl::IsDeadlineExceeded(failure));
-}
-
-void RemoteRanks::CountIfOfWire(const absl::Status& failure) const {
-  if (options_.on_loss != nullptr && MayBeOfWire(failure)) options_.on_loss(RingLoss::kWire);
 }
 
 absl::StatusOr<std::vector<RankResult>> RemoteRanks::TakeResults(const StepPlan& plan) {
@@ -297,11 +302,11 @@ void RemoteRanks::Mend() {
     changed_.wait(lock, [this] { return mending_ || stop_; });
     if (stop_) return;
     lock.unlock();
+    if (!crew_->lost().ok()) failed_timings_ = 0;  // other links
     absl::Status formed = FormAnew();
     if (formed.ok()) {
       crew_->BeginAborts();
       formed = TimeLinks();
-      CountIfOfWire(formed);
     }
     const bool silent = local_ != nullptr && local_->state() == RanksState::kLost;
     if (!formed.ok()) crew_->EndAborts();
@@ -328,29 +333,45 @@ absl::Status RemoteRanks::FormAnew() {
 
 // ---- links
 
-// Messages grow until a pass takes long compared with the delay of a thread that wakes late.
+// Links that cannot be timed do not keep the ring from serving: what steps meet there has its own
+// bounds, and requests end by them.
 absl::Status RemoteRanks::TimeLinks() {
-  constexpr double kEnoughSeconds = 10e-3;
-  constexpr size_t kSmallBytes = 64;
-  constexpr size_t kFirstBytes = size_t{64} << 10;
-  constexpr size_t kGrowth = 8;
   std::optional<LinkRates> links;
-  if (options_.time_links && hosted_.size() > 1) {
-    const double messages = static_cast<double>(hosted_.size()) - 1;  // of a pass
-    ANNULUS_ASSIGN_OR_RETURN(const double small, TimePass(kSmallBytes));
-    size_t bytes = kFirstBytes;
-    ANNULUS_ASSIGN_OR_RETURN(double large, TimePass(bytes));
-    while (large < kEnoughSeconds && bytes * kGrowth <= LinkProbe::kMostBytes) {
-      bytes *= kGrowth;
-      ANNULUS_ASSIGN_OR_RETURN(large, TimePass(bytes));
+  const bool has_links = hosted_.size() > 1;
+  if (options_.time_links && has_links && failed_timings_ < kMostFailedTimings) {
+    const auto measure = [&]() -> absl::Status {
+      ANNULUS_ASSIGN_OR_RETURN(links, MeasureLinks());
+      return absl::OkStatus();
+    };
+    if (const absl::Status measured = Guarded(measure, NoMemoryError); !measured.ok()) {
+      absl::Status cause = CauseOf(measured);
+      if (crew_->lost().ok()) ++failed_timings_;
+      return cause;
     }
-    // A large message takes no less than a small one, but for noise; no clock is finer than 1 ns.
-    const double moving = std::max({large - small, large / 4, 1e-9});
-    links = LinkRates{small / messages, messages * static_cast<double>(bytes) / moving};
+    failed_timings_ = 0;
   }
   std::lock_guard lock(mutex_);
   links_ = links;
   return absl::OkStatus();
+}
+
+// Messages grow until a pass takes long compared with the delay of a thread that wakes late.
+absl::StatusOr<LinkRates> RemoteRanks::MeasureLinks() {
+  constexpr double kEnoughSeconds = 10e-3;
+  constexpr size_t kSmallBytes = 64;
+  constexpr size_t kFirstBytes = size_t{64} << 10;
+  constexpr size_t kGrowth = 8;
+  const double messages = static_cast<double>(hosted_.size()) - 1;  // of a pass
+  ANNULUS_ASSIGN_OR_RETURN(const double small, TimePass(kSmallBytes));
+  size_t bytes = kFirstBytes;
+  ANNULUS_ASSIGN_OR_RETURN(double large, TimePass(bytes));
+  while (large < kEnoughSeconds && bytes * kGrowth <= LinkProbe::kMostBytes) {
+    bytes *= kGrowth;
+    ANNULUS_ASSIGN_OR_RETURN(large, TimePass(bytes));
+  }
+  // A large message takes no less than a small one, but for noise; no clock is finer than 1 ns.
+  const double moving = std::max({large - small, large / 4, 1e-9});
+  return LinkRates{small / messages, messages * static_cast<double>(bytes) / moving};
 }
 
 // Of the slowest rank of the ring.

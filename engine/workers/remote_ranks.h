@@ -43,7 +43,8 @@ struct RemoteRanksOptions {
   std::chrono::milliseconds replacement_timeout{};
   // Told of all that breaks the ring, on any thread. Must not block. Null: nobody is.
   std::function<void(RingLoss)> on_loss = nullptr;
-  // Whether links are timed whenever the ring has formed, before its first step: see links().
+  // Whether links are timed whenever the ring has formed, before its first step: see links(). If
+  // that fails twice in a row and no worker is lost, the ring serves without.
   bool time_links = false;
 };
 
@@ -116,10 +117,11 @@ class RemoteRanks final : public RankPort {
   absl::StatusOr<std::unique_ptr<RingGroup>> OpenWires();
   absl::StatusOr<std::vector<std::string>> Form(uint64_t epoch, std::vector<std::string> own);
   absl::Status TimeLinks();
+  absl::StatusOr<LinkRates> MeasureLinks();
   absl::StatusOr<double> TimePass(size_t bytes);
   absl::Status AwaitFacts();
   bool MayBeOfWire(const absl::Status& failure) const;
-  void CountIfOfWire(const absl::Status& failure) const;
+  absl::Status CauseOf(absl::Status failure);
   absl::StatusOr<std::vector<RankResult>> TakeResults(const StepPlan& plan);
   void BeginMending(const absl::Status& why);
   bool is_mending() const;
@@ -135,6 +137,7 @@ class RemoteRanks final : public RankPort {
   int64_t visiting_pages_ = 0;
   PatternCache patterns_{kPatternBytes};  // if no rank is here
   std::vector<int> hosted_;               // the ranks of the epoch
+  int failed_timings_ = 0;                // of links, in a row, with all workers there
   std::unique_ptr<LinkProbe> probe_;      // outlives local_, which has the ring; null as that
   std::unique_ptr<RankSet> local_;        // null: no rank is here
   std::array<Step, 2> steps_;             // the older one first

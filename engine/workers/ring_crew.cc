@@ -247,9 +247,15 @@ void RingCrew::Fill() {
 void RingCrew::Break(const absl::Status& why) {
   if (broken_.ok()) {
     broken_ = why;
-    if (aborts_here_ && here_ != nullptr) here_->Abort(why);
+    AbortHere();
   }
   changed_.notify_all();
+}
+
+// The ranks here have no reason to go on.
+void RingCrew::AbortHere() {
+  if (!aborts_here_ || here_ == nullptr) return;
+  here_->Abort(broken_.ok() ? absl::CancelledError("the ring ends") : broken_);
 }
 
 void RingCrew::Send(const std::vector<MemberId>& members, const wire::ToWorker& message) {
@@ -413,6 +419,7 @@ void RingCrew::Stop() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
+    AbortHere();
   }
   changed_.notify_all();
 }
@@ -425,7 +432,7 @@ void RingCrew::Join(RankSet& ranks) {
 void RingCrew::BeginAborts() {
   std::lock_guard lock(mutex_);
   aborts_here_ = true;
-  if (here_ != nullptr && !broken_.ok()) here_->Abort(broken_);
+  if (stop_ || !broken_.ok()) AbortHere();
 }
 
 void RingCrew::EndAborts() {

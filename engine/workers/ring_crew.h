@@ -39,8 +39,8 @@ struct RingCrewOptions {
   std::chrono::milliseconds hello_timeout{0};
   std::chrono::milliseconds forming_timeout{0};
   std::chrono::milliseconds replacement_timeout{0};
-  // Longest wait for a step's results while no rank of the ring makes progress. Workers give up
-  // earlier, and say so.
+  // Longest wait for a step's results while no rank of the ring makes progress, and for those of a
+  // probe. Workers give up earlier, and say so.
   std::chrono::milliseconds patience{0};
   // Told of each worker that is lost. Must not block, nor call the crew. Null: nobody is.
   std::function<void(RingLoss)> on_loss = nullptr;
@@ -87,8 +87,8 @@ class RingCrew final : private WorkerSourceSink {
   // Between steps: has all ranks at workers that are in the epoch time messages of `bytes` bytes.
   // Those here must do so at once: see LinkProbe.
   void BeginProbe(size_t bytes);
-  // Waits for all of them, and returns the most seconds that any worker's took. Fails if the epoch
-  // is broken; the failure of a probe breaks it.
+  // Waits for all of them, and returns the most seconds that any worker's took. Whoever does not
+  // answer is lost. Fails if the epoch is broken; the failure of a probe breaks it.
   absl::StatusOr<double> AwaitProbe();
   // Waits until a worker is lost, at most for as long as one may be silent. Returns lost().
   absl::Status AwaitLoss();
@@ -100,7 +100,8 @@ class RingCrew final : private WorkerSourceSink {
   void Abort(const absl::Status& why);
   // Waits for `time`, or until Stop.
   void Pause(std::chrono::milliseconds time);
-  // Ends all waits of Form, AwaitReady and Pause, now and later. Any thread.
+  // Ends all waits of Form, AwaitReady, AwaitProbe and Pause, now and later, and aborts the ranks
+  // here where they are to be aborted. Any thread.
   void Stop();
   // The ranks of the ring that are here: their progress counts, and they learn of that of the
   // others. Must outlive the crew.
@@ -181,6 +182,8 @@ class RingCrew final : private WorkerSourceSink {
   void Break(const absl::Status& why);
   void Send(const std::vector<MemberId>& members, const wire::ToWorker& message);
   std::vector<MemberId> InEpoch() const;
+  std::vector<MemberId> Unprobed() const;
+  void AbortHere();
   Member* Find(MemberId id) const;
   std::string AwaitedText() const;
   SteadyTime LastProgress() const;

@@ -1,7 +1,8 @@
 // How RingCrew has workers time the links of the ring.
 
 #include <algorithm>
-#include <cmath>
+#include <optional>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/codec/status_message.h"
@@ -42,21 +43,27 @@ void RingCrew::BeginProbe(size_t bytes) {
   Send(InEpoch(), message);
 }
 
+std::vector<MemberId> RingCrew::Unprobed() const {
+  std::vector<MemberId> hosts = InEpoch();
+  std::erase_if(hosts, [this](MemberId id) { return Find(id)->probed.has_value(); });
+  return hosts;
+}
+
 absl::StatusOr<double> RingCrew::AwaitProbe() {
   std::unique_lock lock(mutex_);
-  double slowest = 0;
-  const auto done = [&] {
-    if (!broken_.ok()) return true;
-    slowest = 0;
-    for (const MemberId id : InEpoch()) {
-      const std::optional<double>& probed = Find(id)->probed;
-      if (!probed.has_value()) return false;
-      slowest = std::max(slowest, *probed);
+  const auto over = [this] { return stop_ || !broken_.ok() || Unprobed().empty(); };
+  const SteadyTime deadline = options_.clock->Now() + options_.patience;
+  if (!options_.clock->WaitUntil(deadline, lock, changed_, over)) {
+    for (const MemberId id : Unprobed()) {
+      Lose(*Find(id), RingLoss::kSilent,
+           absl::DeadlineExceededError(
+               absl::StrCat("it has not timed its links within ", TimeText(options_.patience))));
     }
-    return true;
-  };
-  ANNULUS_RETURN_IF_ERROR(Await(done, lock));
+  }
+  if (stop_) return absl::CancelledError("the ring ends");
   ANNULUS_RETURN_IF_ERROR(broken_);
+  double slowest = 0;
+  for (const MemberId id : InEpoch()) slowest = std::max(slowest, *Find(id)->probed);
   return slowest;
 }
 

@@ -2,21 +2,27 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
+#include "engine/codec/status_message.h"
 #include "engine/workers/control_messages.h"
 #include "tests/engine/workers/recall_ring.h"
+#include "tests/support/manual_clock.h"
 
 namespace annulus {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::WorkerThread;
@@ -26,22 +32,54 @@ class LinksTest : public testing::RecallRing {
   LinksTest() {
     options_.time_links = true;
     options_.replacement_timeout = std::chrono::milliseconds(0);
+    options_.on_loss = [this](RingLoss loss) {
+      const std::lock_guard lock(mutex_);
+      losses_.push_back(loss);
+    };
     a_.pair().ToWorker([this](std::string& bytes) {
       wire::ToWorker message = DecodeToWorker(bytes).value();
       const std::lock_guard lock(mutex_);
-      if (message.has_probe()) epochs_.push_back(message.probe().epoch());
-      if (message.has_probe() && message.probe().epoch() == spoiled_) {
+      if (!message.has_probe()) return true;
+      epochs_.push_back(message.probe().epoch());
+      if (message.probe().epoch() >= spoiled_from_ && message.probe().epoch() <= spoiled_to_) {
         message.mutable_probe()->set_bytes(0);
         bytes = Encode(message);
       }
-      return true;
+      return !drops_probes_;
     });
+  }
+
+  // Probes of these epochs cannot be done.
+  void Spoil(uint64_t from, uint64_t to) {
+    const std::lock_guard lock(mutex_);
+    spoiled_from_ = from;
+    spoiled_to_ = to;
+  }
+  void DropProbes() {
+    const std::lock_guard lock(mutex_);
+    drops_probes_ = true;
   }
 
   // Those in which worker "a" was asked to time links.
   std::vector<uint64_t> epochs() const {
     const std::lock_guard lock(mutex_);
     return epochs_;
+  }
+  bool IsAskedIn(uint64_t epoch) const {
+    return testing::Eventually([&] {
+      const std::vector<uint64_t> asked = epochs();
+      return std::find(asked.begin(), asked.end(), epoch) != asked.end();
+    });
+  }
+  std::vector<RingLoss> losses() const {
+    const std::lock_guard lock(mutex_);
+    return losses_;
+  }
+  // Which the ring forms anew after.
+  void FailStep(RemoteRanks& ranks) {
+    StepPlan unknown = *Plan();  // no rank knows its sequence
+    unknown.updates.clear();
+    ASSERT_FALSE(ranks.Run(std::make_shared<StepPlan>(unknown)).ok());
   }
   // The ring forms anew, as epoch `epoch`.
   static bool IsUpIn(RemoteRanks& ranks, uint64_t epoch) {
@@ -54,9 +92,13 @@ class LinksTest : public testing::RecallRing {
     EXPECT_EQ(ranks.Run(Plan()).value().back().logits, LogitsInOneProcess());
   }
 
-  mutable std::mutex mutex_;  // guards the next two
+  mutable std::mutex mutex_;  // guards what follows, up to a_
   std::vector<uint64_t> epochs_;
-  uint64_t spoiled_ = 0;  // an epoch whose probe cannot be done
+  std::vector<RingLoss> losses_;
+  uint64_t spoiled_from_ = std::numeric_limits<uint64_t>::max();
+  uint64_t spoiled_to_ = 0;
+  bool drops_probes_ = false;
+  std::atomic<int> answers_{0};  // of workers to probes, where a test counts them
   WorkerThread& a_ = ring_.Add("a", 1);
   WorkerThread& b_ = ring_.Add("b", 1);
   RemoteRanksOptions options_ = ring_.OptionsOf(1, kRanks);
@@ -81,16 +123,79 @@ TEST_F(LinksTest, AreTimedAgainWhenTheRingShrinks) {
 
 TEST_F(LinksTest, AProbeThatFailsEndsNobody) {
   const auto ranks = ring_.Create(options_).value();
-  {
-    const std::lock_guard lock(mutex_);
-    spoiled_ = 2;
-  }
-  StepPlan unknown = *Plan();  // no rank knows its sequence
-  unknown.updates.clear();
-  ASSERT_FALSE(ranks->Run(std::make_shared<StepPlan>(unknown)).ok());
+  Spoil(2, 2);
+  FailStep(*ranks);
   ASSERT_TRUE(IsUpIn(*ranks, 3));
   EXPECT_THAT(epochs(), AllOf(Contains(2), Contains(3)));
   ExpectLogits(*ranks);
+}
+
+TEST_F(LinksTest, ThatCannotBeTimedKeepNoRingFromServing) {
+  const auto ranks = ring_.Create(options_).value();
+  Spoil(2, 99);
+  FailStep(*ranks);
+  ASSERT_TRUE(IsUpIn(*ranks, 4));
+  EXPECT_THAT(epochs(), AllOf(Contains(2), Contains(3), Not(Contains(4))));
+  EXPECT_FALSE(ranks->links().has_value());
+  ExpectLogits(*ranks);
+  Spoil(99, 99);
+  b_.pair().Cut();
+  ASSERT_TRUE(IsUpIn(*ranks, 5));
+  EXPECT_TRUE(ranks->links().has_value()) << "these are other links";
+}
+
+// It says that it is alive.
+TEST_F(LinksTest, AWorkerThatDoesNotEndAProbeIsLost) {
+  testing::ManualClock clock;
+  WorkerThread& c = ring_.Add("c", 1);
+  const auto on_loss = options_.on_loss;
+  options_ = ring_.OptionsOf(0, kRanks);
+  options_.time_links = true;
+  options_.on_loss = on_loss;
+  options_.set.clock = &clock;
+  options_.silence = std::chrono::hours(24);
+  const auto ranks = ring_.Create(options_).value();
+  const auto answer = [this](std::string& bytes) {
+    if (DecodeFromWorker(bytes).value().has_probed()) ++answers_;
+    return true;
+  };
+  a_.pair().FromWorker(
+      [](std::string& bytes) { return !DecodeFromWorker(bytes).value().has_probed(); });
+  b_.pair().FromWorker(answer);
+  c.pair().FromWorker(answer);
+  FailStep(*ranks);
+  ASSERT_TRUE(testing::Eventually([&] { return answers_ == 2; }));
+  ASSERT_TRUE(clock.AdvanceUntil([&] { return !losses().empty(); }, std::chrono::seconds(1)));
+  EXPECT_THAT(losses(), ElementsAre(RingLoss::kSilent));
+  EXPECT_THAT(ranks->TakeLost(), ElementsAre(0));
+  EXPECT_THAT(a_.Join().ToString(), HasSubstr("it has not timed its links within 61000 ms"));
+}
+
+// Its peer notices first.
+TEST_F(LinksTest, ALossIsNotCountedAsOneOfMessages) {
+  a_.pair().FromWorker([this](std::string& bytes) {
+    if (answers_ > 0) b_.pair().Cut();
+    wire::FromWorker message = DecodeFromWorker(bytes).value();
+    if (!message.has_probed() || answers_++ > 0) return true;
+    *message.mutable_probed()->mutable_status() =
+        codec::ToMessage(absl::UnavailableError("rank 1 has lost rank 2"));
+    bytes = Encode(message);
+    return true;
+  });
+  const auto ranks = ring_.Create(options_).value();
+  ASSERT_TRUE(IsUpIn(*ranks, 2));
+  EXPECT_FALSE(ranks->is_hosted(2));
+  EXPECT_THAT(losses(), ElementsAre(RingLoss::kClosed));
+}
+
+TEST_F(LinksTest, ACoordinatorThatLeavesWaitsForNoProbe) {
+  auto ranks = ring_.Create(options_).value();
+  DropProbes();
+  FailStep(*ranks);
+  ASSERT_TRUE(IsAskedIn(2));
+  const auto begin = std::chrono::steady_clock::now();
+  ranks.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, options_.set.engine.exchange_timeout);
 }
 
 TEST_F(LinksTest, AWorkerThatSaysWhatCannotBeIsLost) {
