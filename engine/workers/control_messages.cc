@@ -46,6 +46,10 @@ absl::StatusOr<wire::FromWorker> DecodeFromWorker(absl::string_view bytes) {
   return Decode<wire::FromWorker>(bytes);
 }
 
+absl::Status NotDue(absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("the coordinator sent ", what));
+}
+
 RingAgreement AgreementOf(const wire::Hello& hello) {
   return {hello.build(), hello.kernels(), hello.page_layout(), hello.fingerprint()};
 }

@@ -25,6 +25,10 @@ std::string Encode(const wire::FromWorker& message);
 absl::StatusOr<wire::ToWorker> DecodeToWorker(absl::string_view bytes);
 absl::StatusOr<wire::FromWorker> DecodeFromWorker(absl::string_view bytes);
 
+// What a worker makes of a coordinator that sent what it may not, at least not now:
+// INVALID_ARGUMENT.
+absl::Status NotDue(absl::string_view what);
+
 // What a worker's Hello says of its side.
 RingAgreement AgreementOf(const wire::Hello& hello);
 

@@ -15,10 +15,10 @@
 #include "engine/base/field_error.h"
 #include "engine/base/try_to.h"
 #include "engine/codec/status_message.h"
-#include "engine/codec/step_codec.h"
 #include "engine/ring/wire/link_probe.h"
 #include "engine/ring/wire/wire_ring.h"
 #include "engine/workers/control_messages.h"
+#include "engine/workers/worker_steps.h"
 #include "kernels/base/guarded.h"
 #include "kernels/base/status_macros.h"
 
@@ -27,10 +27,6 @@ namespace {
 
 // A coordinator sends no more than Form, two of Run and Abort before it waits for an answer.
 constexpr size_t kMostUnread = 8;
-
-absl::Status Unexpected(const char* what) {
-  return absl::InvalidArgumentError(absl::StrCat("the coordinator sent ", what));
-}
 
 // Never OK.
 absl::Status WhyOf(const wire::Abort& abort) {
@@ -59,10 +55,8 @@ class WorkerRanks final : private WorkerLinkSink {
   absl::Status RunSteps();
   bool AwaitWork();
   absl::Status Handle(const wire::ToWorker& message);
-  absl::Status StartStep(const wire::Run& run);
   absl::Status TimeLinks(const wire::Probe& probe);
   absl::Status SayResults();
-  void SayFailed(uint64_t step, const absl::Status& why);
   absl::Status BeginAnew();
   void EndRanks();
   void SendBeats();
@@ -86,13 +80,9 @@ class WorkerRanks final : private WorkerLinkSink {
   WorkerLink& link_;
 
   // Used by the serving thread alone.
-  CodecLimits limits_;
   std::chrono::milliseconds exchange_timeout_{0};
   int first_rank_ = 0;                // of those hosted; set before there are beats
-  uint64_t begun_ = 0;                // steps of the epoch
-  std::deque<uint64_t> running_;      // of these, those whose results were not said
-  int taken_ = 0;                     // steps of the epoch whose results were taken
-  bool failed_ = false;               // one has, and the epoch was not aborted yet
+  std::optional<WorkerSteps> steps_;  // once the ranks have their memory
   std::vector<int> hosted_;           // the ranks of the epoch
   std::unique_ptr<LinkProbe> probe_;  // outlives set_, which has the ring
 
@@ -167,7 +157,7 @@ void WorkerRanks::OnMessage(std::string bytes) {
     if (beating_ != nullptr) beating_->NoteProgressElsewhere(clock_.Now() - quiet);
     return;
   }
-  if (unread_.size() >= kMostUnread) return End(Unexpected("more messages than it may"));
+  if (unread_.size() >= kMostUnread) return End(NotDue("more messages than it may"));
   // The steps end at once; whoever reads the message finds them so.
   if (message->has_abort() && message->abort().epoch() == epoch_ && aborted_by_link_ != nullptr) {
     aborted_by_link_->Abort(WhyOf(message->abort()));
@@ -243,7 +233,7 @@ absl::Status WorkerRanks::Run() {
 
 absl::StatusOr<RankSetOptions> WorkerRanks::TakeAssign() {
   ANNULUS_ASSIGN_OR_RETURN(const wire::ToWorker message, NextWord());
-  if (!message.has_assign()) return Unexpected("another message than Assign first");
+  if (!message.has_assign()) return NotDue("another message than Assign first");
   const wire::Assign& assign = message.assign();
   ANNULUS_RETURN_IF_ERROR(CheckAssign(assign, options_.ranks));
   exchange_timeout_ = std::chrono::milliseconds(assign.exchange_timeout_ms());
@@ -279,7 +269,10 @@ absl::Status WorkerRanks::TakeRanks(const RankSetOptions& set) {
   for (const RankFacts& facts : set_->facts()) *ready.add_ranks() = ToMessage(facts);
   ready.set_visiting_pages(set_->visiting_pages());
   // All ranks of the ring have as many pages: the coordinator sees to that.
-  limits_ = CodecLimitsOf(model_, std::vector<int32_t>(set.span.all, set_->facts()[0].pages));
+  CodecLimits limits =
+      CodecLimitsOf(model_, std::vector<int32_t>(set.span.all, set_->facts()[0].pages));
+  steps_.emplace(*set_, std::move(limits), [this](const auto& said) { Say(said); });
+  steps_->BeginEpoch(epoch_);
   {
     std::lock_guard lock(mutex_);
     aborted_by_link_ = beating_ = set_.get();
@@ -320,7 +313,7 @@ absl::StatusOr<std::vector<std::string>> WorkerRanks::Form(uint64_t epoch,
   ANNULUS_ASSIGN_OR_RETURN(const wire::ToWorker formed, NextWord());
   const wire::Form& form = formed.form();
   if (!formed.has_form() || form.epoch() != epoch || form.addresses_size() != ring_size) {
-    return Unexpected("another message than the Form of this ring");
+    return NotDue("another message than the Form of this ring");
   }
   Show([epoch](WorkerStatus& status) { status.epoch = epoch; });
   std::vector<std::string> addresses(form.addresses().begin(), form.addresses().end());
@@ -347,44 +340,32 @@ absl::Status WorkerRanks::RunSteps() {
 // or no rank makes progress any more.
 bool WorkerRanks::AwaitWork() {
   std::unique_lock lock(mutex_);
-  const bool runs = !running_.empty();
+  const bool runs = steps_->runs();
   const SteadyTime deadline =
       runs ? set_->last_progress() + exchange_timeout_ : clock_.Now() + kLookAround;
   WorkerBoard* const board = runs ? nullptr : options_.board;
   if (board != nullptr) board->Wait();
   const bool woken = clock_.WaitUntil(deadline, lock, changed_, [&] {
-    return over_.has_value() || !unread_.empty() || (runs && ended_ > taken_);
+    return over_.has_value() || !unread_.empty() || (runs && ended_ > steps_->taken());
   });
   if (board != nullptr) board->GoOn();
   if (over_.has_value()) return false;
-  return runs && (ended_ > taken_ || !woken);
+  return runs && (ended_ > steps_->taken() || !woken);
 }
 
 absl::Status WorkerRanks::Handle(const wire::ToWorker& message) {
-  if (message.has_run() && message.run().epoch() == epoch_) return StartStep(message.run());
+  if (message.has_run() && message.run().epoch() == epoch_) return steps_->Start(message.run());
   if (message.has_abort() && message.abort().epoch() == epoch_) return BeginAnew();
-  if (message.has_probe() && message.probe().epoch() == epoch_ && running_.empty()) {
+  if (message.has_probe() && message.probe().epoch() == epoch_ && !steps_->runs()) {
     return TimeLinks(message.probe());
   }
-  return Unexpected("a message that is not due in this epoch");
-}
-
-absl::Status WorkerRanks::StartStep(const wire::Run& run) {
-  if (run.step() != ++begun_ || running_.size() == 2) return Unexpected("a step that is not due");
-  if (failed_) return absl::OkStatus();  // its epoch ends
-  absl::StatusOr<StepPlan> plan = DecodePlan(run.plan(), limits_);
-  if (!plan.ok()) {
-    SayFailed(running_.empty() ? begun_ : running_.front(), plan.status());
-    return absl::OkStatus();
-  }
-  running_.push_back(begun_);
-  return set_->Start(std::make_shared<const StepPlan>(*std::move(plan)));
+  return NotDue("a message that is not due in this epoch");
 }
 
 // A probe that fails ends the epoch, as a step does.
 absl::Status WorkerRanks::TimeLinks(const wire::Probe& probe) {
-  if (failed_) return absl::OkStatus();  // its epoch ends
-  if (hosted_.size() < 2) return Unexpected("a probe of a ring of one");
+  if (steps_->has_failed()) return absl::OkStatus();  // its epoch ends
+  if (hosted_.size() < 2) return NotDue("a probe of a ring of one");
   const absl::StatusOr<double> seconds =
       probe_->Time(hosted_, probe.bytes(), clock_.Now() + exchange_timeout_);
   wire::FromWorker message;
@@ -394,48 +375,15 @@ absl::Status WorkerRanks::TimeLinks(const wire::Probe& probe) {
     said.set_seconds(*seconds);
   } else {
     *said.mutable_status() = codec::ToMessage(seconds.status());
-    failed_ = true;
+    steps_->Fail();
   }
   Say(message);
   return absl::OkStatus();
 }
 
-// Waits for the step, if it has not ended.
 absl::Status WorkerRanks::SayResults() {
-  const absl::StatusOr<std::vector<RankResult>> results = set_->Results();
-  ++taken_;
   Show([](WorkerStatus& status) { ++status.steps; });
-  const uint64_t step = running_.front();
-  running_.pop_front();
-  if (!results.ok()) {
-    SayFailed(step, results.status());
-    return set_->state() == RanksState::kUp ? absl::OkStatus() : results.status();
-  }
-  wire::FromWorker message;
-  wire::StepResult& said = *message.mutable_result();
-  said.set_epoch(epoch_);
-  said.set_step(step);
-  for (const RankResult& result : *results) {
-    absl::StatusOr<std::string> bytes = EncodeResult(result, limits_);
-    if (!bytes.ok()) {
-      SayFailed(step, bytes.status());
-      return absl::OkStatus();
-    }
-    said.add_results(*std::move(bytes));
-  }
-  Say(message);
-  return absl::OkStatus();
-}
-
-// The step ends the epoch: nothing more is said about it, until the coordinator aborts it.
-void WorkerRanks::SayFailed(uint64_t step, const absl::Status& why) {
-  wire::FromWorker message;
-  message.mutable_result()->set_epoch(epoch_);
-  message.mutable_result()->set_step(step);
-  *message.mutable_result()->mutable_status() = codec::ToMessage(why);
-  Say(message);
-  failed_ = true;
-  running_.clear();
+  return steps_->SayResults();
 }
 
 // The coordinator has aborted the epoch.
@@ -451,10 +399,7 @@ absl::Status WorkerRanks::BeginAnew() {
     Say(message);
     return anew;
   }
-  begun_ = 0;
-  running_.clear();
-  taken_ = 0;
-  failed_ = false;
+  steps_->BeginEpoch(epoch_);
   std::lock_guard lock(mutex_);
   aborted_by_link_ = set_.get();
   return absl::OkStatus();
