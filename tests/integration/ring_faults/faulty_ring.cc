@@ -197,7 +197,7 @@ WatchedWorker& FaultyRing::HostOf(int rank) {
     }
     return host != nullptr;
   };
-  [&] { ASSERT_TRUE(testing::Eventually(found)) << "nobody hosts rank " << rank; }();
+  ANNULUS_CHECK(testing::Eventually(found)) << "nobody hosts rank " << rank;
   return *host;
 }
 
