@@ -16,6 +16,7 @@
 #include "engine/runner/rank_model.h"
 #include "engine/runner/rank_set.h"
 #include "engine/scheduler/placement.h"
+#include "engine/scheduler/trial_ring.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -57,23 +58,6 @@ absl::StatusOr<MemoryPlan> Fill(const RankModel& model, RankSetOptions& ranks, c
   return plan;
 }
 
-bool Fits(int64_t tokens, const std::vector<int32_t>& pages, const PlanLimits& limits) {
-  PageDemand demand;
-  demand.tokens = tokens;
-  demand.checkpoints = 1;  // at the end of the prompt
-  return ChooseRing(demand, pages, {}, limits).has_value();
-}
-
-int64_t LongestContext(const std::vector<int32_t>& pages, const PlanLimits& limits) {
-  int64_t fits = 0;
-  int64_t too_long = int64_t{std::numeric_limits<int32_t>::max()} + 1;
-  while (too_long - fits > 1) {
-    const int64_t middle = fits + (too_long - fits) / 2;
-    (Fits(middle, pages, limits) ? fits : too_long) = middle;
-  }
-  return fits;
-}
-
 absl::StatusOr<CapacityCase> PlanCase(const EngineOptions& options, const RankModel& model,
                                       const HostUse& host, Backend& machine) {
   const PlanLimits limits = PlanLimitsOf(options, model);
@@ -89,7 +73,9 @@ absl::StatusOr<CapacityCase> PlanCase(const EngineOptions& options, const RankMo
   const auto most = static_cast<size_t>(std::numeric_limits<int32_t>::max());
   const std::vector<int32_t> each(static_cast<size_t>(options.ranks),
                                   static_cast<int32_t>(std::min(pages, most)));
-  planned.tokens = LongestContext(each, limits);
+  PageDemand demand;
+  demand.checkpoints = 1;  // at the end of the prompt
+  planned.tokens = TrialRing(limits, each).LongestFit(demand);
   return planned;
 }
 
