@@ -23,6 +23,7 @@
 #include "engine/request/evidence_heads.h"
 #include "engine/sampling/validate.h"
 #include "engine/scheduler/output_guide.h"
+#include "engine/scheduler/trial_ring.h"
 #include "engine/text/utf8.h"
 #include "kernels/base/status_macros.h"
 
@@ -243,6 +244,7 @@ class EngineImpl final : public Engine {
     for (const RankFacts& rank : parts_->ranks->facts()) available += rank.pages * rank.page_bytes;
     const std::vector<int32_t> pages = parts_->ranks->page_counts();
     if (const auto ring = ChooseRing(demand, pages, {}, parts_->limits)) {
+      ANNULUS_RETURN_IF_ERROR(CheckLoss(demand, std::ssize(spec.prompt)));
       const std::vector<int32_t> held = PagesHeld(*ring, nullptr, parts_->limits);
       return CheckTenantRoom(
           spec, parts_->page_bytes(0) * std::accumulate(held.begin(), held.end(), 0LL));
@@ -258,6 +260,25 @@ class EngineImpl final : public Engine {
                      " ranks; ", available, " bytes are available; ",
                      answer ? "lower max_tokens" : "shorten the prompt",
                      ", or start the server with a larger --kv-memory"));
+  }
+
+  // Whether they would fit, too, once the ranks are lost whose loss is tolerated.
+  absl::Status CheckLoss(const PageDemand& demand, int64_t prompt) const {
+    const int all = parts_->limits.ranks;
+    const int left = all - parts_->tolerated_ranks();
+    if (left == all) return absl::OkStatus();
+    const TrialRing ring(parts_->limits, SmallestRooms(parts_->ranks->page_counts(), left));
+    if (ring.Fits(demand)) return absl::OkStatus();
+    const int64_t most = ring.LongestFit(demand);
+    const bool answer = most > prompt;
+    return TooLarge(
+        answer ? "answer" : "memory", answer ? "sampling.max_tokens" : "input",
+        absl::StrCat("prompt and answer may have ", demand.tokens, " tokens, and room is kept for ",
+                     "the loss of ", all - left, " of ", all, " ranks (--tolerate ", all - left,
+                     "): keys and values of 1 to ", most, " tokens fit on the other ", left, "; ",
+                     answer ? absl::StrCat("lower max_tokens to at most ", most - prompt)
+                            : std::string("shorten the prompt"),
+                     ", or start the server with a larger --kv-memory or a smaller --tolerate"));
   }
 
   mutable OutputCompiler outputs_;

@@ -93,6 +93,7 @@ absl::Status StartCoordinator(EngineParts& parts, Backend& backend) {
   CoordinatorOptions coordinator;
   coordinator.engine = parts.options;
   coordinator.limits = parts.limits;
+  coordinator.tolerated_ranks = parts.tolerated_ranks();
   // With one thread, ranks that wait have none to lend.
   coordinator.ranks_share_machine = backend.capabilities().host_accessible &&
                                     backend.capabilities().nodes == 1 && span.all > 1 &&

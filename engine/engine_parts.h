@@ -28,6 +28,8 @@ namespace annulus {
 struct EngineParts {
   const Clock& clock() const { return *seams.clock; }
   bool has_workers() const { return seams.workers.source != nullptr; }
+  // EngineWorkers::tolerated_ranks; 0 without workers.
+  int tolerated_ranks() const { return has_workers() ? seams.workers.tolerated_ranks : 0; }
   // The ranks of this process.
   RankSpan span() const {
     RankSpan span = options.span();

@@ -1,5 +1,6 @@
 #include "engine/engine_workers.h"
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <utility>
@@ -91,6 +92,13 @@ absl::Status CheckWorkers(const EngineOptions& options, const EngineWorkers& wor
     return absl::InvalidArgumentError(absl::StrCat(
         "of ", options.ranks, " ranks ", workers.local_ranks,
         " are to be in this process; with workers that must be 0 to ", options.ranks - 1));
+  }
+  const int most_lost = std::min(options.ranks - 1, options.ranks - workers.local_ranks);
+  if (workers.tolerated_ranks < 0 || workers.tolerated_ranks > most_lost) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the loss of ", workers.tolerated_ranks, " of ", options.ranks, " ranks, ",
+        workers.local_ranks, " of them in this process, is to be tolerated; that must be 0 to ",
+        most_lost));
   }
   if (options.kv_host_bytes > 0 || !options.kv_disk.empty()) {
     return absl::InvalidArgumentError(

@@ -29,6 +29,10 @@ struct EngineWorkers {
   // How long requests wait for a worker in place of one that is lost, before they end with
   // UNAVAILABLE. The ring goes on waiting.
   std::chrono::milliseconds replacement_timeout{};
+  // A request starts only if it and all that runs fit on the ring without so many of its ranks; one
+  // that would not fit there alone is refused. 0: no room is kept. Less than EngineOptions::ranks,
+  // and at most the ranks that are not local: those of this process are not lost alone.
+  int tolerated_ranks = 0;
 };
 
 // What a worker says of itself beside its EngineOptions.

@@ -22,6 +22,9 @@ class Tokenizer;
 struct CoordinatorOptions {
   EngineOptions engine;  // settled: see Settle
   PlanLimits limits;
+  // So many ranks may be lost, and what runs still fits on the others: see LossReserve. From 0 to
+  // limits.ranks - 1. More than 0 goes together with no tier.
+  int tolerated_ranks = 0;
   // Whether all ranks read the weights from one memory and compute on the same processors.
   bool ranks_share_machine = false;
   ModePolicy modes;
@@ -40,6 +43,9 @@ struct CoordinatorOptions {
   const Tokenizer* tokenizer = nullptr;       // the model's; not null for KvVerify::kSample
   // The vocabulary's text, for output constraints; null: no request has one.
   std::shared_ptr<const TokenTrie> tokens;
+
+  // How many ranks are left once those are lost.
+  int ranks_left() const { return limits.ranks - tolerated_ranks; }
 };
 
 }  // namespace annulus

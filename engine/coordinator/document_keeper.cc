@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,10 +12,19 @@
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
+namespace {
+
+// Of all pages: those of the ring without the ranks whose loss is tolerated.
+double ShareLeft(const CoordinatorOptions& options) {
+  return static_cast<double>(options.ranks_left()) / options.limits.ranks;
+}
+
+}  // namespace
 
 DocumentKeeper::DocumentKeeper(Parts parts)
     : use_(std::move(parts)),
-      pins_({use_.options.engine.max_pinned, use_.options.engine.max_pinned_by_tenant,
+      pins_({use_.options.engine.max_pinned * ShareLeft(use_.options),
+             use_.options.engine.max_pinned_by_tenant * ShareLeft(use_.options),
              use_.options.limits.page_tokens, use_.options.limits.group_windows},
             use_.ledger.book(), use_.ledger.prefixes().index()) {}
 
@@ -121,10 +131,18 @@ absl::Status DocumentKeeper::CheckRoomBesidePins(const Request& request) const {
     pinned += book.pinned_count(rank);
   }
   if (pinned == 0) return absl::OkStatus();
+  std::string kept;
+  const LossReserve reserve(use_.options, use_.ledger, use_.needs);
+  if (const std::optional<int64_t> beside = reserve.PagesBesidePins(); beside.has_value()) {
+    all = all / book.ranks() * use_.options.ranks_left();
+    left = std::min(left, *beside);
+    kept = absl::StrCat(" that ", use_.options.ranks_left(), " of ", book.ranks(),
+                        " ranks have (--tolerate ", use_.options.tolerated_ranks, ")");
+  }
   absl::Status status = absl::ResourceExhaustedError(absl::StrCat(
       "the request needs ", AllPagesNeeded(use_.needs.Of(request), use_.options.limits),
       " pages of keys and values if none of its prompt is cached; pinned documents leave ", left,
-      " of ", all, "; unpin or delete documents, shorten the prompt, or lower max_tokens"));
+      " of ", all, kept, "; unpin or delete documents, shorten the prompt, or lower max_tokens"));
   status.SetPayload(kLimitPayload, absl::Cord("pinned"));
   return status;
 }

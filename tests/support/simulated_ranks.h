@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -121,6 +122,11 @@ class SimulatedRanks final : public RankPort {
     for (const int32_t rank : lost) written_[rank].assign(written_[rank].size(), Written());
     ForgetAll();
     lost_ = std::move(lost);
+  }
+  // Nobody hosts these ranks from now on. Have them lost next, since somebody must hear of it.
+  void LeaveOut(const std::vector<int32_t>& ranks) {
+    std::lock_guard lock(mutex_);
+    left_out_.insert(ranks.begin(), ranks.end());
   }
   // Waits until somebody has taken what was lost.
   bool WaitTaken() {
@@ -236,6 +242,10 @@ class SimulatedRanks final : public RankPort {
     std::lock_guard lock(mutex_);
     changed_.notify_all();
     return std::exchange(lost_, {});
+  }
+  bool is_hosted(int rank) const override {
+    std::lock_guard lock(mutex_);
+    return !left_out_.contains(rank);
   }
   std::string awaited() const override {
     std::lock_guard lock(mutex_);
@@ -395,6 +405,7 @@ class SimulatedRanks final : public RankPort {
   std::condition_variable changed_;
   std::vector<std::unordered_map<SequenceId, RankSequence>> known_;  // [rank]
   std::vector<std::optional<SuspendedChunk>> suspended_;             // [rank]
+  std::set<int32_t> left_out_;
   std::vector<StepPlan> plans_;
   size_t answered_ = 0;  // how many of them have results
   int allowed_ = std::numeric_limits<int>::max();

@@ -14,6 +14,7 @@ constexpr int64_t kMostTokensOfPass = int64_t{1} << 20;
 }  // namespace
 
 AdmissionPass::Outcome AdmissionPass::Run(SteadyTime now) {
+  use_.starter.BeginPass();
   int position = 0;
   for (const RequestId id :
        use_.serving.Admit(use_.ledger.waiting(), use_.ledger.requests(), *this, now)) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/error_payloads.h"
 #include "engine/base/field_error.h"
 #include "engine/base/try_to.h"
@@ -144,14 +145,22 @@ absl::Status PageGrowth::CheckRoomBeside(const PrefixIndex::Hit& pin) const {
     if (sequence != nullptr && request->begun_from() > 0) demand.checkpoints += 2;
     const std::vector<int32_t> ring = sequence != nullptr ? sequence->ring : std::vector<int32_t>();
     if (ChooseRing(demand, left, ring, use_.options.limits).has_value()) continue;
-    absl::Status status = RetryError(
-        "pin: with this document pinned, a running answer could run out of pages; try again when "
-        "fewer requests run, or prefill the document without pin",
-        RetryAfter(use_.serving.turnover_seconds(), 0));
-    status.SetPayload(kLimitPayload, absl::Cord("pinned"));
-    return status;
+    return NoRoomToPin("a running answer could run out of pages");
   }
-  return absl::OkStatus();
+  const LossReserve reserve(use_.options, use_.ledger, use_.needs);
+  if (reserve.FitsPin(pin)) return absl::OkStatus();
+  return NoRoomToPin(absl::StrCat("what runs would not fit on the ring without ",
+                                  use_.options.tolerated_ranks, " of its ranks (--tolerate)"));
+}
+
+absl::Status PageGrowth::NoRoomToPin(absl::string_view why) const {
+  absl::Status status =
+      RetryError(absl::StrCat("pin: with this document pinned, ", why,
+                              "; try again when fewer requests run, or prefill the document "
+                              "without pin"),
+                 RetryAfter(use_.serving.turnover_seconds(), 0));
+  status.SetPayload(kLimitPayload, absl::Cord("pinned"));
+  return status;
 }
 
 }  // namespace annulus

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "engine/coordinator/admission/loss_reserve.h"
 #include "engine/coordinator/admission/page_needs.h"
 #include "engine/coordinator/coordinator_options.h"
 #include "engine/coordinator/ledger.h"
@@ -41,8 +43,9 @@ class PageGrowth final : public GrowthHost {
   bool lacks_pages() const { return lacks_pages_; }
 
   // Whether every request that has begun, and may still have to grow, fits if it runs alone beside
-  // all pins and a new pin of these pages. RESOURCE_EXHAUSTED with a retry hint and kLimitPayload
-  // "pinned". Counts pages that both use twice.
+  // all pins and a new pin of these pages, and whether room for the loss of ranks is kept.
+  // RESOURCE_EXHAUSTED with a retry hint and kLimitPayload "pinned". Counts pages that both use
+  // twice.
   absl::Status CheckRoomBeside(const PrefixIndex::Hit& pin) const;
 
   // Takes what the answer is now expected to need; if there is less, a single page.
@@ -66,6 +69,7 @@ class PageGrowth final : public GrowthHost {
   // prefixes for that, and pages that are held only to be written if it may. False: there are too
   // few.
   bool GrowTo(Request& request, int64_t tokens, bool let_go_of_writes);
+  absl::Status NoRoomToPin(absl::string_view why) const;
   // Whether the victim alone holds a page of the rank.
   bool Frees(SequenceId victim, int32_t rank) const;
 

@@ -40,6 +40,7 @@ absl::StatusOr<AdmissionHost::Answer> RequestStarter::TryStart(Request& request,
   ANNULUS_ASSIGN_OR_RETURN(const std::optional<Start> start,
                            use_.finder.Find(request, demand, lookup.TakeFound(), large));
   if (!start.has_value()) return no_room;
+  use_.finder.NotePlaced(demand, *start);
   if (large != nullptr) use_.finder.NoteBegun(request.id(), *start);
   std::unique_ptr<Sequence> sequence = MakeSequence(request, demand, *start, std::move(attention));
   const bool again = request.has_begun();

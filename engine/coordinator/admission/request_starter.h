@@ -37,6 +37,9 @@ class RequestStarter {
   explicit RequestStarter(const Parts& parts)
       : use_(parts), grammars_(parts.options.tokens, OutputGuide::kCacheBytes) {}
 
+  // Call before each pass over waiting requests.
+  void BeginPass() { use_.finder.BeginPass(); }
+
   // Begins the request if there is room, and tells it what it begins with. `large`: see
   // StartFinder; with it, no room is kLeavesNoRoom. A request for evidence needs room in
   // CoordinatorOptions::evidence_room, too. Errors of StartFinder::Find and

@@ -36,6 +36,8 @@ class RoomKept {
                   const PageBook& book, const PlanLimits& limits);
   // Notes that a request began that comes to hold the pages `held`.
   void Began(RequestId id, std::vector<int32_t> held) { newer_[id] = std::move(held); }
+  // Whether it began since room is gathered for the request of the last call, and still runs.
+  bool HasBegun(RequestId id) const { return newer_.contains(id); }
   // Notes that it ended or was preempted.
   void Forget(RequestId id) { newer_.erase(id); }
 

@@ -93,6 +93,17 @@ bool StartFinder::LeavesRoom(const Request* large, const RingChoice& choice,
                                options_.limits);
 }
 
+bool StartFinder::KeepsReserve(const PageDemand& demand, const PrefixIndex::Hit* hit,
+                               const Request* large) {
+  if (!reserve_.Fits({demand, hit})) return false;
+  const auto stays = [this](RequestId id) { return room_kept_.HasBegun(id); };
+  return large == nullptr || reserve_.LeavesRoom(needs_.Of(*large), stays, {demand, hit});
+}
+
+void StartFinder::NotePlaced(const PageDemand& demand, const Start& start) {
+  reserve_.NoteBegun({demand, start.hit.has_value() ? &*start.hit : nullptr});
+}
+
 void StartFinder::NoteBegun(RequestId id, const Start& start) {
   const PrefixIndex::Hit* const hit = start.hit.has_value() ? &*start.hit : nullptr;
   room_kept_.Began(id, MostPagesHeld(start.choice, hit, options_.limits));
@@ -115,7 +126,7 @@ absl::StatusOr<std::optional<Start>> StartFinder::Find(const Request& request,
         full = quota_.FullError(request.spec(), choice);
         return false;
       }
-      return LeavesRoom(large, choice, hit);
+      return LeavesRoom(large, choice, hit) && KeepsReserve(demand, hit, large);
     };
     auto choice = MakeRoom(request.spec(), rest, candidate.ring, accepts);
     if (!choice.has_value()) {

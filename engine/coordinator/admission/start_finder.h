@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/coordinator/admission/loss_reserve.h"
 #include "engine/coordinator/admission/page_needs.h"
 #include "engine/coordinator/admission/room_kept.h"
 #include "engine/coordinator/admission/tenant_quota.h"
@@ -27,14 +28,21 @@ struct Start {
 };
 
 // Finds how requests can begin, and makes room for them. It never takes the room that is gathered
-// for a large request (see Admission): `large` below is that request, or null. Used by the
-// coordinator's thread alone.
+// for a large request (see Admission): `large` below is that request, or null; nor the room that is
+// kept for the loss of ranks (LossReserve). Used by the coordinator's thread alone.
 class StartFinder {
  public:
   // The references must outlive the object.
   StartFinder(const CoordinatorOptions& options, Ledger& ledger, const PageNeeds& needs,
               TenantQuota& quota)
-      : options_(options), ledger_(ledger), needs_(needs), quota_(quota) {}
+      : options_(options),
+        ledger_(ledger),
+        needs_(needs),
+        quota_(quota),
+        reserve_(options, ledger, needs) {}
+
+  // Call before each pass over waiting requests, and before each question: see LossReserve.
+  void BeginPass() { reserve_.BeginPass(); }
 
   // Finds a start for a waiting request: on the ring of one of its cached beginnings `found`, or
   // with nothing cached on the rank that it should join or on a fresh ring. Takes the first that
@@ -75,6 +83,12 @@ class StartFinder {
   // pages; null: no hit.
   bool LeavesRoom(const Request* large, const RingChoice& choice, const PrefixIndex::Hit* hit);
 
+  // Whether room is kept for the loss of ranks if a request of this demand begins with the hit;
+  // null: with nothing cached.
+  bool KeepsReserve(const PageDemand& demand, const PrefixIndex::Hit* hit, const Request* large);
+  // Call when a request of this demand begins.
+  void NotePlaced(const PageDemand& demand, const Start& start);
+
   // Call when a request has begun while room is gathered, and when it has left or was preempted.
   void NoteBegun(RequestId id, const Start& start);
   void Forget(RequestId id) { room_kept_.Forget(id); }
@@ -89,6 +103,7 @@ class StartFinder {
   const PageNeeds& needs_;
   TenantQuota& quota_;
   RoomKept room_kept_;
+  LossReserve reserve_;
 };
 
 }  // namespace annulus

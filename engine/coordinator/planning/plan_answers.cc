@@ -31,6 +31,7 @@ class OpenPlanner {
 }  // namespace
 
 RequestPlan PlanAnswers::Answer(const RequestSpec& spec) {
+  use_.finder.BeginPass();
   RequestPlan plan;
   const auto attention = use_.policies.Choose(spec, plan.choice);
   if (attention != nullptr) plan.policy = AssignmentText(*attention);
@@ -80,7 +81,8 @@ RingChoice PlanAnswers::PlanStart(const RequestSpec& spec, const AttentionAssign
   if (!spec.ignore_cache) found = use_.ledger.prefixes().Find(spec, attention);
   const PrefixIndex::Hit* hit = nullptr;
   std::optional<RingChoice> choice = ChooseNow(spec, demand, found, hit);
-  const bool now = choice.has_value() && use_.quota.MayHave(spec, *choice);
+  const bool now = choice.has_value() && use_.quota.MayHave(spec, *choice) &&
+                   use_.finder.KeepsReserve(demand, hit, /*large=*/nullptr);
   plan.room = now ? RoomFor::kNow : RoomFor::kLater;
   plan.cached_tokens = hit != nullptr ? hit->tokens : 0;
   if (!choice.has_value()) {

@@ -56,7 +56,8 @@ class WorkersTest : public testing::EngineFixture {
     seams.workers = {.source = source_.get(),
                      .local_ranks = local_ranks,
                      .build = "1",
-                     .replacement_timeout = replacement_timeout_};
+                     .replacement_timeout = replacement_timeout_,
+                     .tolerated_ranks = tolerated_ranks_};
     return CreateEngineWith(seams, options, *backend_, registry_);
   }
 
@@ -110,6 +111,7 @@ class WorkersTest : public testing::EngineFixture {
   }
 
   std::chrono::milliseconds replacement_timeout_{60'000};
+  int tolerated_ranks_ = 0;
   std::unique_ptr<testing::AddedWorkers> source_ = std::make_unique<testing::AddedWorkers>();
   std::vector<std::shared_ptr<LinkedPair>> pairs_;
   std::vector<std::thread> threads_;
@@ -211,6 +213,48 @@ TEST_F(WorkersTest, AnswersGoOnOnASmallerRingBitByBit) {
   }
 }
 
+// Two long requests that all ranks hold together, and of which two ranks hold one.
+TEST_F(WorkersTest, RoomForTheLossOfARankIsKept) {
+  EngineOptions options = Options(3);
+  const auto alone = Make(options);
+  RequestSpec spec = Spec(*alone, Document(3000, 1).text, 200);
+  const auto expected = Start(*alone, spec);
+  ASSERT_EQ(expected->Wait()->status, absl::OkStatus());
+  spec.ignore_cache = true;
+  const RequestPlan plan = alone->Plan(spec, CancelFlag::Never()).value();
+  int64_t needed = 0;
+  for (const auto& rank : plan.ranks) needed += rank.kv_bytes;
+  options.kv_memory_bytes = static_cast<size_t>(needed) * 5 / 2;
+  LinkedPair& pair = AddWorker("one", 1);
+  AddWorker("two", 1);
+  replacement_timeout_ = std::chrono::milliseconds(0);
+  tolerated_ranks_ = 1;
+  const auto engine = MakeWithWorkers(options, 1).value();
+  RequestSpec large = spec;
+  const auto prompt = static_cast<int>(spec.prompt.size());
+  large.sampling.max_tokens = (prompt + 200) * 39 / 20 - prompt;  // of 1.67 that fit on two ranks
+  const absl::Status refused = engine->Validate(large);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kOutOfRange);
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(HasSubstr("the loss of 1 of 3 ranks (--tolerate 1): keys and values of 1 to "),
+                    HasSubstr("fit on the other 2; lower max_tokens to at most "),
+                    HasSubstr("or a smaller --tolerate")));
+  const auto first = std::make_shared<CollectingSink>();
+  first->set_full_after(3);  // it keeps its pages until its reader goes on
+  ASSERT_TRUE(engine->Submit(spec, first).ok());
+  ASSERT_TRUE(first->WaitTokens(3));
+  EXPECT_EQ(engine->Plan(spec, CancelFlag::Never()).value().room, RoomFor::kLater);
+  const auto second = Start(*engine, spec);
+  pair.Cut();
+  first->set_has_room(true);
+  for (const auto& sink : {first, second}) {
+    ASSERT_EQ(sink->Wait()->status, absl::OkStatus());
+    ExpectSame(*sink, *expected);
+  }
+  EXPECT_GT(first->Wait()->timings.recovered, 0);
+  EXPECT_TRUE(engine->Load().ring.workers.at(0).lost);
+}
+
 TEST_F(WorkersTest, RequestsWaitForAWorkerAndCanBeCancelledMeanwhile) {
   LinkedPair& pair = AddWorker("one", 1);
   const auto engine = MakeWithWorkers(Options(2), 1).value();
@@ -275,6 +319,12 @@ TEST_F(WorkersTest, WhatDoesNotGoTogetherIsRefused) {
     EXPECT_THAT(std::string(MakeWithWorkers(options, local).status().message()),
                 HasSubstr("must be 0 to 1"));
   }
+  for (const int tolerated : {-1, 2}) {
+    tolerated_ranks_ = tolerated;
+    EXPECT_THAT(std::string(MakeWithWorkers(options, 1).status().message()),
+                HasSubstr("is to be tolerated; that must be 0 to 1"));
+  }
+  tolerated_ranks_ = 0;
   options.kv_host_bytes = int64_t{64} << 20;
   const absl::Status refused = MakeWithWorkers(options, 1).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
