@@ -102,7 +102,8 @@ EngineWorkers WorkersOf(const ServerConfig& config, WorkerSource& source) {
           .local_ranks = config.local_ranks,
           .build = Build(),
           .wire_devices = config.wire_devices,
-          .replacement_timeout = config.replacement_timeout};
+          .replacement_timeout = config.replacement_timeout,
+          .tolerated_ranks = config.tolerated_ranks};
 }
 
 absl::Status Join(const ServerConfig& config, const Logger& log) {

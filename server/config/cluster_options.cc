@@ -36,8 +36,9 @@ absl::StatusOr<std::string> ParseWorkerName(absl::string_view text) {
 // Options that only a coordinator, or a daemon alone, has a use for.
 absl::Status CheckNotOfWorkers(const OptionTexts& texts) {
   for (const auto& [option, text] : texts) {
-    for (const absl::string_view name : {"listen", "http", "ranks", "documents", "kv-host",
-                                         "kv-disk", "kv-memory", "replacement-timeout"}) {
+    for (const absl::string_view name :
+         {"listen", "http", "ranks", "documents", "kv-host", "kv-disk", "kv-memory",
+          "replacement-timeout", "tolerate"}) {
       if (option->name != name || text == option->default_value) continue;
       return absl::InvalidArgumentError(
           absl::StrCat(name, " is ", text,
@@ -94,6 +95,16 @@ std::vector<Option> ClusterOptions() {
        "on the others end. A worker that comes later takes them; one that dials while none is "
        "missing waits as a spare.",
        Within(&ServerConfig::replacement_timeout, milliseconds(0), hours(24))},
+      {"tolerate", "N", "0",
+       "With --workers-listen: keep room for the loss of N ranks (a worker may have several), so "
+       "that no running request ends because the others have too few pages. A request starts only "
+       "if it, all that runs and all pinned documents would fit on a ring of the other ranks, and "
+       "waits until then; one that would not fit there even alone is refused. After a loss, "
+       "requests with pages on lost ranks start anew there. One of them may wait for another to "
+       "end, since requests on other ranks are not moved. Pinned documents count as spread evenly "
+       "over the ranks; with --admission expected an answer counts with its expected length. From "
+       "0 to --ranks less --local-ranks.",
+       Within(&ServerConfig::tolerated_ranks, 0, kMostRanks - 1)},
   };
 }
 
@@ -121,12 +132,11 @@ absl::Status CheckCluster(const ServerConfig& config, const OptionTexts& texts) 
           name, " is set without workers-listen and join; set one of them, or remove it"));
     }
     for (const auto& [option, text] : texts) {
-      if (option->name != absl::string_view("replacement-timeout") ||
-          text == option->default_value) {
-        continue;
+      for (const absl::string_view name : {"replacement-timeout", "tolerate"}) {
+        if (option->name != name || text == option->default_value) continue;
+        return absl::InvalidArgumentError(
+            absl::StrCat(name, " is set without workers-listen; set that too, or remove it"));
       }
-      return absl::InvalidArgumentError(
-          "replacement-timeout is set without workers-listen; set that too, or remove it");
     }
     return absl::OkStatus();
   }
@@ -146,6 +156,13 @@ absl::Status CheckCluster(const ServerConfig& config, const OptionTexts& texts) 
     return absl::InvalidArgumentError(
         absl::StrCat("ranks is ", config.engine.ranks, " and local-ranks ", config.local_ranks,
                      ", which leaves no rank for workers; raise ranks, or remove workers-listen"));
+  }
+  const int at_workers = config.engine.ranks - config.local_ranks;
+  if (config.tolerated_ranks > at_workers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("tolerate is ", config.tolerated_ranks, "; with ranks ", config.engine.ranks,
+                     " and local-ranks ", config.local_ranks, " it is 0 to ", at_workers,
+                     ", the ranks at workers, which alone can be lost"));
   }
   // Workers tell of their progress every 250 ms, and learn of that of others as often.
   constexpr milliseconds kLeastTimeout{2000};

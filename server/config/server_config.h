@@ -81,6 +81,7 @@ struct ServerConfig {
   std::string wire_devices;        // what it chose; empty: not yet
   // How long requests wait for a worker in place of one that is lost.
   std::chrono::milliseconds replacement_timeout{};
+  int tolerated_ranks = 0;  // see EngineWorkers
 
   std::chrono::milliseconds grace_time{};      // how long admitted work may continue in a drain
   std::chrono::milliseconds upload_timeout{};  // longest silence of an upload

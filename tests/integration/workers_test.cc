@@ -310,7 +310,7 @@ TEST_F(WorkersTest, AnAnswerWaitsForAWorkerThatIsStartedAgain) {
 }
 
 TEST_F(WorkersTest, AnAnswerGoesOnWithoutAKilledWorkerThatNobodyReplaces) {
-  const auto coordinator = Coordinator(3, {"--replacement-timeout", "500ms"});
+  const auto coordinator = Coordinator(3, {"--replacement-timeout", "500ms", "--tolerate", "1"});
   WorkerProcess one(join_, WorkerFlags({"--worker-name", "one"}));
   WorkerProcess two(join_, WorkerFlags({"--worker-name", "two"}));
   ASSERT_TRUE(coordinator->WaitUntilReady())

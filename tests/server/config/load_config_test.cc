@@ -141,7 +141,7 @@ std::string Describe(const ServerConfig& c) {
       << '|' << c.max_message_bytes << '|' << static_cast<int>(c.log_level) << '|'
       << static_cast<int>(c.log_format) << '|' << c.workers_listen << '|' << c.join << '|'
       << c.local_ranks << '|' << c.worker_name << '|' << c.allow_public_wire << '|'
-      << c.replacement_timeout.count();
+      << c.replacement_timeout.count() << '|' << c.tolerated_ranks;
   return out.str();
 }
 
@@ -158,6 +158,7 @@ std::vector<std::string> Companion(const Option& option) {
   if (name == "memory") return {"--plan"};
   if (name == "workers-listen") return {"--ranks", "2"};
   if (name == "replacement-timeout") return {"--workers-listen", "127.0.0.1:7000", "--ranks", "2"};
+  if (name == "tolerate") return {"--workers-listen", "127.0.0.1:7000", "--ranks", "32"};
   if (name == "local-ranks" || name == "worker-name" || name == "allow-public-wire") {
     return {"--join", "127.0.0.1:7000"};
   }
@@ -440,6 +441,18 @@ TEST_F(LoadConfigTest, ARingOfSeveralProcessesHasACoordinatorAndWorkers) {
   EXPECT_EQ(Load(with(listens, {"--replacement-timeout", "5s"})).replacement_timeout.count(), 5000);
   EXPECT_THAT(Error({"--replacement-timeout", "5s"}), HasSubstr("is set without workers-listen"));
   EXPECT_THAT(Error(with(joins, {"--replacement-timeout", "5s"})), HasSubstr("but a worker"));
+  EXPECT_EQ(Load(listens).tolerated_ranks, 0);
+  EXPECT_EQ(Load(with(listens, {"--tolerate", "1"})).tolerated_ranks, 1);
+  EXPECT_THAT(Error(with(listens, {"--tolerate", "2"})),
+              HasSubstr("tolerate is 2; with ranks 2 and local-ranks 1 it is 0 to 1"));
+  EXPECT_THAT(Error({"--workers-listen", "127.0.0.1:7000", "--ranks", "4", "--local-ranks", "3",
+                     "--tolerate", "2"}),
+              HasSubstr("it is 0 to 1"));
+  EXPECT_THAT(Error(with(listens, {"--tolerate", "64"})), HasSubstr("0 to 63"));
+  EXPECT_THAT(Error(with(listens, {"--tolerate", "-1"})), HasSubstr("tolerate"));
+  EXPECT_THAT(Error({"--tolerate", "1"}),
+              HasSubstr("tolerate is set without workers-listen; set that too, or remove it"));
+  EXPECT_THAT(Error(with(joins, {"--tolerate", "1"})), HasSubstr("but a worker"));
   for (const char* option : {"--kv-host", "--kv-disk"}) {
     EXPECT_THAT(Error(with(listens, {option, "1GiB"})), HasSubstr("cannot be kept yet"));
     EXPECT_THAT(Error(with(joins, {option, "1GiB"})), HasSubstr("a worker (join) serves no"));
