@@ -1,7 +1,7 @@
 // door-lab GRPC HTTP PID: what the door of HTTP costs beside that of gRPC, at a daemon that listens
 // at both and whose process is PID. Speaks to it as programs do: gRPC by the client library, HTTP
 // by one plain connection for each stream. The two doors take turns, so that what else the machine
-// does meets both. See bench/LABS.md.
+// does meets both. See bench/SERVERS.md.
 #include <netdb.h>
 #include <sys/socket.h>
 #include <sys/time.h>
