@@ -58,11 +58,33 @@ struct Pass {
     return static_cast<const char*>(task.input) + row * task.input_stride + k * 2;
   }
   const char* panel(int p) const { return weights + p * panel_stride; }
+
+  // The stored weights of the two panels that come after panels p and p + 1, in this pass or the
+  // next; null: they are another task's.
+  const char* panels_after(int p) const {
+    if ((p + 2) * kPanel < task.columns) return panel(p + 2);
+    return k + depth < task.depth ? weights + depth / 2 * kPairBytes : nullptr;
+  }
+};
+
+// Asks for the weights of two panels while others are multiplied, some lines with each product, so
+// that reads of memory are never waited for. Into the second-level cache: the first has no room.
+struct FetchPanels {
+  const char* line = nullptr;
+  int lines = 0;  // with each product
+  int64_t panel_stride = 0;
+
+  void Ask() {
+    for (int i = 0; i < lines; ++i, line += kPairBytes) {
+      _mm_prefetch(line, _MM_HINT_T1);
+      _mm_prefetch(line + panel_stride, _MM_HINT_T1);
+    }
+  }
 };
 
 // 16 or 32 rows by one or two panels. kFetch: the weights come from memory.
 template <int kRowTiles, int kPanels, bool kFetch>
-void MultiplyTiles(const Pass& pass, int row, int panel) {
+void MultiplyTiles(const Pass& pass, int row, int panel, FetchPanels& fetch) {
   float* const sums = pass.work.sums[row] + panel * kPanel;
   constexpr int64_t kNextRows = kTileRows16 * kTaskColumns;
   if (pass.k == 0) {
@@ -94,6 +116,7 @@ void MultiplyTiles(const Pass& pass, int row, int panel) {
         if constexpr (kPanels == 2) _mm_prefetch(ahead + pass.panel_stride + i, _MM_HINT_T0);
       }
     }
+    fetch.Ask();
     _tile_loadd(6, weights, kPairBytes);
     _tile_loadd(4, input, stride);
     _tile_dpbf16ps(0, 4, 6);
@@ -120,10 +143,10 @@ void MultiplyTiles(const Pass& pass, int row, int panel) {
 }
 
 template <int kRowTiles, int kPanels>
-void MultiplyRows(const Pass& pass, int row, int panel) {
-  const bool fetch = pass.stored && row == 0;
-  fetch ? MultiplyTiles<kRowTiles, kPanels, true>(pass, row, panel)
-        : MultiplyTiles<kRowTiles, kPanels, false>(pass, row, panel);
+void MultiplyRows(const Pass& pass, int row, int panel, FetchPanels& fetch) {
+  const bool first = pass.stored && row == 0;
+  first ? MultiplyTiles<kRowTiles, kPanels, true>(pass, row, panel, fetch)
+        : MultiplyTiles<kRowTiles, kPanels, false>(pass, row, panel, fetch);
 }
 
 // totals += sums of one group times its scales (+ its minimums times the inputs), for the rows of
@@ -178,16 +201,24 @@ void MultiplyGroups(const Pass& pass, int row, int panel) {
 template <class Scales>
 void RunPanels(const Pass& pass, int panel, int panels) {
   const int rows = pass.task.rows;
+  const char* const after = pass.stored ? pass.panels_after(panel) : nullptr;
+  FetchPanels fetch;
+  if (after != nullptr && rows > 2 * kTileRows16) {
+    const int steps = (rows + 2 * kTileRows16 - 1) / (2 * kTileRows16);
+    fetch = {after, (kTileRows16 + steps - 1) / steps, pass.panel_stride};
+  }
   for (int row = 0; row < rows;) {
     if constexpr (Scales::kGroups) {
       panels == 2 ? MultiplyGroups<Scales, 2>(pass, row, panel)
                   : MultiplyGroups<Scales, 1>(pass, row, panel);
       row += kTileRows16;
     } else if (rows - row > kTileRows16) {
-      panels == 2 ? MultiplyRows<2, 2>(pass, row, panel) : MultiplyRows<2, 1>(pass, row, panel);
+      panels == 2 ? MultiplyRows<2, 2>(pass, row, panel, fetch)
+                  : MultiplyRows<2, 1>(pass, row, panel, fetch);
       row += 2 * kTileRows16;
     } else {
-      panels == 2 ? MultiplyRows<1, 2>(pass, row, panel) : MultiplyRows<1, 1>(pass, row, panel);
+      panels == 2 ? MultiplyRows<1, 2>(pass, row, panel, fetch)
+                  : MultiplyRows<1, 1>(pass, row, panel, fetch);
       row += kTileRows16;
     }
   }
