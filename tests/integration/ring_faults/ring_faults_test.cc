@@ -129,6 +129,12 @@ class Use {
     EXPECT_LE(threads_, before.threads_ + kMoreThreads) << name;
     EXPECT_LE(resident_, before.resident_ + kMoreBytes) << name;
   }
+  // The larger of each.
+  void Raise(const Use& other) {
+    descriptors_ = std::max(descriptors_, other.descriptors_);
+    threads_ = std::max(threads_, other.threads_);
+    resident_ = std::max(resident_, other.resident_);
+  }
   std::string text() const {
     return absl::StrCat(descriptors_, " descriptors, ", threads_, " threads, ", resident_ >> 10,
                         " KiB");
@@ -419,18 +425,21 @@ void RingFaultsTest::Try(int faults, std::vector<Cell> cells, WorkerNetwork* net
     ring.Restore();
     // What a process takes once, it has taken by then.
     if (i < 5) continue;
-    const auto check = [&uses](const std::string& name, const Program& program) {
+    const auto check = [&uses](const std::string& name, const Program& program, bool is_first) {
       const Use now(program);
-      now.ExpectNoMoreThan(uses.try_emplace(name, now).first->second, name);
+      Use& before = uses.try_emplace(name, now).first->second;
+      is_first ? before.Raise(now) : now.ExpectNoMoreThan(before, name);
     };
-    check("the coordinator", ring.coordinator());
+    // Its memory rises and falls by buffers of some megabytes, so what it may hold later is what it
+    // has held at most after some faults.
+    check("the coordinator", ring.coordinator(), i < std::min(25, faults / 2));
     if (i % kFaultsOfALine == 0) {
       std::printf("after %d faults the coordinator: %s\n", i,
                   Use(ring.coordinator()).text().c_str());
       std::fflush(stdout);
     }
     for (const auto& worker : ring.workers()) {
-      if (worker->rank() > 0) check(worker->name(), worker->program());
+      if (worker->rank() > 0) check(worker->name(), worker->program(), false);
     }
   }
   std::printf("%d faults, ANNULUS_TEST_SEED=%llu; two answers without a fault take %.3f s\n",
