@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -275,44 +276,54 @@ TEST_F(WorkersTest, RequestsWaitForAWorkerAndCanBeCancelledMeanwhile) {
   EXPECT_GT(done->timings.recovered, 0);
 }
 
+// The worker that is lost, and after how many quarters of all steps.
+using Loss = std::tuple<int, int>;
+
+class LostWorkersTest : public WorkersTest, public ::testing::WithParamInterface<Loss> {};
+
 // Any worker, lost with its n-th step, and the one in its place too.
-TEST_F(WorkersTest, AnswersOutliveAnyWorkerBitByBit) {
+TEST_P(LostWorkersTest, AnswersOutliveThemBitByBit) {
+  const auto [victim, quarter] = GetParam();
   const EngineOptions options = Options(3);
   const auto alone = Make(options);
   const auto expected = Ask(*alone);
   for (const auto& sink : expected) ASSERT_EQ(sink->Wait()->status, absl::OkStatus());
   const int steps = CountSteps(options);
   ASSERT_GT(steps, 8);
-  for (const int victim : {0, 1}) {
-    for (const int at : {2, steps / 2, 3 * steps / 4}) {
-      for (const bool twice : {false, true}) {
-        SCOPED_TRACE(::testing::Message() << "worker " << victim << " lost with step " << at
-                                          << " of " << steps << (twice ? ", twice" : ""));
-        source_ = std::make_unique<testing::AddedWorkers>();
-        const std::string turn = absl::StrCat(victim, "-", at, "-", twice);
-        std::vector<LinkedPair*> workers;
-        for (const char* name : {"a", "b"}) workers.push_back(&AddWorker(name + turn, 1));
-        const auto engine = MakeWithWorkers(options, 1).value();
-        LinkedPair& spare = AddWorker("c" + turn, 1);
-        CutAt(*workers[static_cast<size_t>(victim)], at);
-        if (twice) {
-          CutAt(spare, 2);
-          AddWorker("d" + turn, 1);
-        }
-        const auto answers = Ask(*engine);
-        int64_t recovered = 0;
-        for (size_t i = 0; i < answers.size(); ++i) {
-          const auto done = answers[i]->Wait();
-          ASSERT_TRUE(done.has_value());
-          ASSERT_EQ(done->status, absl::OkStatus());
-          ExpectSame(*answers[i], *expected[i]);
-          recovered += done->timings.recovered;
-        }
-        EXPECT_GT(recovered, 0);
-      }
+  const int at = std::max(2, steps * quarter / 4);
+  for (const bool twice : {false, true}) {
+    SCOPED_TRACE(::testing::Message()
+                 << "lost with step " << at << " of " << steps << (twice ? ", twice" : ""));
+    source_ = std::make_unique<testing::AddedWorkers>();
+    const absl::string_view turn = twice ? "-twice" : "-once";
+    std::vector<LinkedPair*> workers;
+    for (const char* name : {"a", "b"}) workers.push_back(&AddWorker(absl::StrCat(name, turn), 1));
+    const auto engine = MakeWithWorkers(options, 1).value();
+    LinkedPair& spare = AddWorker(absl::StrCat("c", turn), 1);
+    CutAt(*workers[static_cast<size_t>(victim)], at);
+    if (twice) {
+      CutAt(spare, 2);
+      AddWorker(absl::StrCat("d", turn), 1);
     }
+    const auto answers = Ask(*engine);
+    int64_t recovered = 0;
+    for (size_t i = 0; i < answers.size(); ++i) {
+      const auto done = answers[i]->Wait();
+      ASSERT_TRUE(done.has_value());
+      ASSERT_EQ(done->status, absl::OkStatus());
+      ExpectSame(*answers[i], *expected[i]);
+      recovered += done->timings.recovered;
+    }
+    EXPECT_GT(recovered, 0);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(AnyOf, LostWorkersTest,
+                         ::testing::Combine(::testing::Values(0, 1), ::testing::Values(0, 2, 3)),
+                         [](const auto& info) {
+                           return absl::StrCat("Worker", std::get<0>(info.param), "AfterQuarters",
+                                               std::get<1>(info.param));
+                         });
 
 TEST_F(WorkersTest, WhatDoesNotGoTogetherIsRefused) {
   EngineOptions options = Options(2);
