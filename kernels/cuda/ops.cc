@@ -7,6 +7,7 @@
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/sm80/elementwise.h"
 #include "kernels/cuda/sm80/pages.h"
+#include "kernels/cuda/sm80/rows/streams.h"
 #include "kernels/ops/checks.h"
 
 namespace annulus::cuda {
@@ -158,6 +159,30 @@ absl::Status ScatterAdd(Stream& stream, const ScatterAddParams& params) {
   return MoveRows(stream, params.input, params.rows, params.weights, params.output);
 }
 
+absl::Status PredictStreams(Stream& stream, const PredictStreamsParams& params) {
+  CheckPredictStreams(params);
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  return StatusOf(LaunchPredictStreams(own->handle(), params), "predict_streams");
+}
+
+absl::Status CorrectStreams(Stream& stream, const CorrectStreamsParams& params) {
+  CheckCorrectStreams(params);
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  return StatusOf(LaunchCorrectStreams(own->handle(), params), "correct_streams");
+}
+
+absl::Status MatchMagnitude(Stream& stream, const MatchMagnitudeParams& params) {
+  CheckMatchMagnitude(params);
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  return StatusOf(LaunchMatchMagnitude(own->handle(), params), "match_magnitude");
+}
+
+absl::Status CutOff(Stream& stream, const CutOffParams& params) {
+  CheckCutOff(params);
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  return StatusOf(LaunchCutOff(own->handle(), params), "cut_off");
+}
+
 OpTable Ops() {
   OpTable ops;
   ops.name = "cuda/sm80";
@@ -190,6 +215,10 @@ OpTable Ops() {
   ops.add_choices = AddChoices;
   ops.gather_rows = GatherRows;
   ops.scatter_add = ScatterAdd;
+  ops.predict_streams = PredictStreams;
+  ops.correct_streams = CorrectStreams;
+  ops.match_magnitude = MatchMagnitude;
+  ops.cut_off = CutOff;
   ops.sample = Sample;
   return ops;
 }

@@ -70,6 +70,10 @@ absl::Status ExpertLinear(Stream& stream, const ExpertLinearParams& params);
 absl::Status AddChoices(Stream& stream, const AddChoicesParams& params);
 absl::Status GatherRows(Stream& stream, const GatherRowsParams& params);
 absl::Status ScatterAdd(Stream& stream, const ScatterAddParams& params);
+absl::Status PredictStreams(Stream& stream, const PredictStreamsParams& params);
+absl::Status CorrectStreams(Stream& stream, const CorrectStreamsParams& params);
+absl::Status MatchMagnitude(Stream& stream, const MatchMagnitudeParams& params);
+absl::Status CutOff(Stream& stream, const CutOffParams& params);
 absl::Status Sample(Stream& stream, const SampleParams& params);
 
 }  // namespace annulus::cuda

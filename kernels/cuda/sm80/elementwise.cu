@@ -8,44 +8,13 @@
 #include "kernels/cuda/common/matrix.h"
 #include "kernels/cuda/sm80/elementwise.h"
 #include "kernels/cuda/sm80/linear_weights.h"
+#include "kernels/cuda/sm80/rows/row_blocks.h"
 
 namespace annulus::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / kWarp;
-constexpr int kOwn = 4;  // elements of a row that one thread takes
-constexpr int64_t kChunk = kOwn * kThreads;
-
-// The part of a [rows, cols] matrix that the calling thread works on: columns begin, begin +
-// kThreads, .. below end of one row.
-struct RowPart {
-  int64_t row;
-  int64_t begin;
-  int64_t end;
-};
-
-Grid GridOfRows(int64_t rows, int64_t cols) {
-  return {.x = rows * ((cols + kChunk - 1) / kChunk), .threads = kThreads};
-}
-
-ANNULUS_DEVICE RowPart PartOfRow(int64_t cols) {
-  const auto chunks = static_cast<uint32_t>((cols + kChunk - 1) / kChunk);
-  const auto block = static_cast<uint32_t>(BlockX());
-  const int64_t first = block % chunks * kChunk;
-  return {block / chunks, first + ThreadIndex(), Smaller(cols, first + kChunk)};
-}
-
-// The sum of all threads' parts, for each of them. Requires that nobody uses the shared memory.
-ANNULUS_DEVICE float SumOfBlock(float part) {
-  float* const sums = reinterpret_cast<float*>(SharedMemory());
-  part = WarpSum(part);
-  if (Lane() == 0) sums[WarpIndex()] = part;
-  SyncThreads();
-  float total = 0;
-  for (int i = 0; i < kWarps; ++i) total += sums[i];
-  return total;
-}
+constexpr int kThreads = kRowThreads;
+constexpr int kWarps = kRowWarps;
 
 // The order of the sums depends on cols alone.
 ANNULUS_DEVICE void NormaliseRow(const NormParams& a) {
@@ -100,10 +69,10 @@ ANNULUS_DEVICE void GatedMul(const GatedMulParams& a) {
 ANNULUS_DEVICE void Scale(const ScaleArguments& a) {
   const RowPart part = PartOfRow(a.output.cols);
   const float row_scale = a.row_scales == nullptr ? 1 : a.row_scales[part.row];
-  float values[kOwn] = {};  // all read before the first is written
-  float before[kOwn] = {};
+  float values[kRowElements] = {};  // all read before the first is written
+  float before[kRowElements] = {};
 #pragma unroll
-  for (int n = 0; n < kOwn; ++n) {
+  for (int n = 0; n < kRowElements; ++n) {
     const int64_t i = part.begin + n * kThreads;
     if (i >= part.end) break;
     values[n] = a.factor == 0 ? 0 : a.sums.row(part.row)[i] * a.factor * row_scale;
@@ -112,20 +81,11 @@ ANNULUS_DEVICE void Scale(const ScaleArguments& a) {
     if (a.accumulate) before[n] = a.output.row(part.row)[i];
   }
 #pragma unroll
-  for (int n = 0; n < kOwn; ++n) {
+  for (int n = 0; n < kRowElements; ++n) {
     const int64_t i = part.begin + n * kThreads;
     if (i >= part.end) break;
     if (a.cap > 0) values[n] = a.cap * tanhf(values[n] / a.cap);
     a.output.row(part.row)[i] = a.accumulate ? before[n] + values[n] : values[n];
-  }
-}
-
-ANNULUS_KERNEL(kThreads, 4) RopeTableKernel(ANNULUS_ARGUMENT RopeTableArguments a) {
-  const RowPart part = PartOfRow(a.cosine.cols);
-  for (int64_t i = part.begin; i < part.end; i += kThreads) {
-    const double angle = static_cast<double>(a.inverse_frequencies[i]) * a.positions[part.row];
-    a.cosine.row(part.row)[i] = static_cast<float>(cos(angle) * a.scale);
-    a.sine.row(part.row)[i] = static_cast<float>(sin(angle) * a.scale);
   }
 }
 
@@ -379,10 +339,6 @@ ANNULUS_KERNEL(kThreads, 8) WholeRowsKernel(ANNULUS_ARGUMENT WholeRowsArguments 
   }
 }
 
-Grid GridOfWholeRows(int64_t rows) {
-  return {.x = rows, .threads = kThreads, .shared_bytes = kWarps * sizeof(float)};
-}
-
 }  // namespace
 
 int LaunchNorm(StreamHandle stream, const NormParams& arguments) {
@@ -396,10 +352,6 @@ int LaunchGatedMul(StreamHandle stream, const GatedMulParams& arguments) {
 int LaunchScale(StreamHandle stream, const ScaleArguments& arguments) {
   return Launch<RowPartsKernel>(stream, GridOfRows(arguments.output.rows, arguments.output.cols),
                                 RowPartsArguments{{}, arguments, {}});
-}
-int LaunchRopeTable(StreamHandle stream, const RopeTableArguments& arguments) {
-  return Launch<RopeTableKernel>(stream, GridOfRows(arguments.cosine.rows, arguments.cosine.cols),
-                                 arguments);
 }
 int LaunchRope(StreamHandle stream, const RopeParams& arguments) {
   return Launch<RowPartsKernel>(

@@ -34,14 +34,6 @@ struct ScaleArguments {
 };
 int LaunchScale(StreamHandle stream, const ScaleArguments& arguments);
 
-struct RopeTableArguments {
-  const int32_t* positions;
-  const float* inverse_frequencies;
-  float scale;
-  MatrixView cosine;
-  MatrixView sine;
-};
-int LaunchRopeTable(StreamHandle stream, const RopeTableArguments& arguments);
 int LaunchRope(StreamHandle stream, const RopeParams& arguments);
 
 // Gathers rows: output[i, :] = input[rows[i], :]. With `weights`, scatters and adds instead:

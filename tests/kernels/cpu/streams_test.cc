@@ -13,7 +13,7 @@ namespace {
 using StreamsTest = EveryTable;
 
 constexpr int64_t kRows = 11;
-const int64_t kHidden[] = {1, 7, 16, 33, 255, 256, 257, 600};
+const int64_t kHidden[] = {1, 7, 16, 33, 255, 256, 257, 600, 1100};
 
 // sum_k weights[which, k] * tanh(logits[row, k])
 double Factor(const TestMatrix& logits, const std::vector<float>& weights, int64_t row,
@@ -58,15 +58,22 @@ TEST_P(StreamsTest, PredictionsMixTheStreamsOfARow) {
       EXPECT_TRUE(streams.PaddingUntouched() && output.PaddingUntouched());
       for (int64_t r = 0; r < kRows; ++r) {
         for (int64_t j = 0; j < count; ++j) {
+          std::vector<double> factors, sizes;
+          for (int64_t i = 0; i < count; ++i) {
+            const int64_t which = j * count + i;
+            factors.push_back(Factor(logits, weights, r, which));
+            sizes.push_back(0);
+            for (int64_t k = 0; k < count; ++k) {
+              sizes.back() += std::abs(weights[static_cast<size_t>(which * count + k)]);
+            }
+          }
           for (int64_t c = 0; c < hidden; ++c) {
             double sum = before.row(r)[j * hidden + c];
             double size = std::abs(sum);
             for (int64_t i = 0; i < count; ++i) {
               const double x = before.row(r)[i * hidden + c];
-              sum += Factor(logits, weights, r, j * count + i) * x;
-              for (int64_t k = 0; k < count; ++k) {
-                size += std::abs(weights[static_cast<size_t>((j * count + i) * count + k)] * x);
-              }
+              sum += factors[static_cast<size_t>(i)] * x;
+              size += sizes[static_cast<size_t>(i)] * std::abs(x);
             }
             ASSERT_NEAR(streams.row(r)[j * hidden + c], sum, Slack(2 * count, size));
           }
@@ -193,25 +200,28 @@ TEST_P(StreamsTest, WhatIsBelowTheCutoffOfItsRowIsZero) {
   }
 }
 
-// One row by itself has the bits that it has among others.
+// One row by itself has the bits that it has among others, in all ops one after the other.
 TEST_P(StreamsTest, ARowDoesNotDependOnOthers) {
-  constexpr int64_t kCount = 4, kCols = 300;
+  constexpr int64_t kCount = 4, kCols = 1100;
   std::mt19937 random(35);
   TestMatrix logits(kRows, kCount), streams(kRows, kCount * kCols), output(kRows, kCols);
+  TestMatrix computed(kRows, kCols);
   logits.FillNormal(random);
   streams.FillNormal(random);
+  computed.FillNormal(random);
   const std::vector<float> weights = Normal(random, kCount * kCount * kCount);
   TestMatrix alone = streams, alone_output(kRows, kCols);
   const auto stream = MakeStream(table(), 3);
-  const auto run = [&](TestMatrix& into, TestMatrix& out, int64_t first, int64_t rows) {
+  const auto run = [&](TestMatrix& all, TestMatrix& out, int64_t first, int64_t rows) {
+    const StreamFactors factors{logits.view().row_range(first, rows), weights.data()};
+    const ConstMatrixView given = computed.view().row_range(first, rows);
+    const MatrixView into = all.view().row_range(first, rows);
+    const MatrixView made = out.view().row_range(first, rows);
+    ASSERT_TRUE(table().predict_streams(*stream, {factors, 1, into, made}).ok());
     ASSERT_TRUE(
-        table()
-            .predict_streams(*stream, {{logits.view().row_range(first, rows), weights.data()},
-                                       1,
-                                       into.view().row_range(first, rows),
-                                       out.view().row_range(first, rows)})
-            .ok());
-    ASSERT_TRUE(table().cut_off(*stream, {out.view().row_range(first, rows), 0.5f}).ok());
+        table().match_magnitude(*stream, {made, given, 1e-5f, into.columns(0, kCols), true}).ok());
+    ASSERT_TRUE(table().correct_streams(*stream, {factors, 2, given, nullptr, into, made}).ok());
+    ASSERT_TRUE(table().cut_off(*stream, {made, 0.5f}).ok());
   };
   run(streams, output, 0, kRows);
   for (int64_t r = 0; r < kRows; ++r) {
