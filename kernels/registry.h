@@ -76,7 +76,6 @@ struct OpTable {
   absl::Status (*add_choices)(Stream&, const AddChoicesParams&) = nullptr;
   absl::Status (*gather_rows)(Stream&, const GatherRowsParams&) = nullptr;
   absl::Status (*scatter_add)(Stream&, const ScatterAddParams&) = nullptr;
-  // Null, all four, if the implementation lacks them; models that need them are then refused.
   absl::Status (*predict_streams)(Stream&, const PredictStreamsParams&) = nullptr;
   absl::Status (*correct_streams)(Stream&, const CorrectStreamsParams&) = nullptr;
   absl::Status (*match_magnitude)(Stream&, const MatchMagnitudeParams&) = nullptr;

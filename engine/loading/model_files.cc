@@ -155,16 +155,6 @@ absl::Status CheckTiers(const EngineOptions& options, const OpTable& ops,
                          ", or leave it out")));
 }
 
-// Several residuals of a row need ops that not every table has.
-absl::Status CheckStreamOps(const std::string& model, const ModelConfig& config,
-                            const OpTable& ops) {
-  if (!config.streams.used() || ops.predict_streams != nullptr) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat(model, ": models of the type ", config.model_type,
-                   " keep several residuals at once (AltUp), which the kernels ", ops.name,
-                   " do not compute; use --device cpu"));
-}
-
 // Who leaves experts in files.
 absl::Status CheckExperts(const EngineOptions& options, const ModelConfig& config,
                           const Backend& backend) {
@@ -253,7 +243,6 @@ absl::StatusOr<ModelKernels> SelectKernels(const EngineOptions& options, const M
     required.v_dim = std::max(required.v_dim, layer.attention.v_dim);
   }
   ANNULUS_ASSIGN_OR_RETURN(const OpTable* const ops, kernels.Select(required));
-  ANNULUS_RETURN_IF_ERROR(CheckStreamOps(options.model, files.config, *ops));
   ANNULUS_RETURN_IF_ERROR(CheckTiers(options, *ops, kernels.Available(required.backend)));
   return ModelKernels{ops, required.kv_dtype};
 }

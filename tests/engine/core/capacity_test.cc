@@ -16,10 +16,8 @@
 #include "engine/base/process_memory.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
-#include "kernels/cpu/register_entries.h"
 #include "kernels/planned_backend.h"
 #include "tests/support/temp_directory.h"
-#include "tests/support/test_data.h"
 
 namespace annulus {
 namespace {
@@ -133,23 +131,6 @@ TEST_F(CapacityTest, AnEngineTakesWhatWasPlannedAndServesTheLongestContext) {
       }
     }
   }
-}
-
-TEST_F(CapacityTest, SeveralResidualsNeedKernelsThatHaveThem) {
-  CapacityQuestion question = Question({DType::kF32}, {DType::kF32}, {1});
-  question.options.model = testing::TestFile("golden/gemma3n/config.json").string();
-  const auto machine = MachineWithFree(256 * kMiB);
-  const auto table = PlanCapacity(question, *machine, kernels_);
-  EXPECT_TRUE(table.ok()) << table.status();
-  OpTable ops = *kernels_.Available("cpu").front();
-  ops.predict_streams = nullptr;
-  KernelRegistry without;
-  without.Register(CpuEntry(ops, 1));
-  const absl::Status status = PlanCapacity(question, *machine, without).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("models of the type gemma3n_text keep several residuals at once (AltUp)"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("use --device cpu"));
 }
 
 TEST_F(CapacityTest, SmallerTypesLeaveRoomForMore) {

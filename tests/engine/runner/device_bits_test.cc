@@ -110,6 +110,11 @@ TEST_F(DeviceBitsTest, OfSm90InInt8Pages) {
 
 TEST_F(DeviceBitsTest, OfSm80) { Check("gpt_oss_bf16", DType::kBF16, "cuda/sm80-invariant"); }
 
+// Several residuals, whose magnitudes and cut-offs are sums over a row.
+TEST_F(DeviceBitsTest, OfSeveralResiduals) {
+  Check("gemma3n", DType::kBF16, "cuda/sm80-invariant");
+}
+
 TEST_F(DeviceBitsTest, InFloat32) { Check("gemma2", DType::kF32, "cuda/sm90-invariant"); }
 
 // The table is chosen by name.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <set>
 #include <string>
@@ -34,12 +35,13 @@ using testing::StepDriver;
 
 // Families with biases, norms of queries and keys before and after rope, soft caps, windows, sinks,
 // experts, shared blocks, queries that grow, scales of embeddings and logits, norms by the variance
-// with and without biases and with a weight for each head, blocks beside attention or without gate.
+// with and without biases and with a weight for each head, blocks beside attention or without gate,
+// several residuals with inputs of layers and keys of other layers.
 TEST_F(DeviceTest, LogitsMatchTransformers) {
   for (const std::string& name :
        Some({"gpt_oss_bf16", "llama_gqa_bf16", "qwen2", "qwen3", "gemma2", "olmo2", "mixtral",
              "qwen3_moe", "qwen2_moe", "glm4_moe", "ministral3", "granite", "hunyuan",
-             "cohere_head_norms", "stablelm_parallel", "starcoder2"})) {
+             "cohere_head_norms", "stablelm_parallel", "starcoder2", "gemma3n", "gemma3n_three"})) {
     const testing::Golden golden = testing::LoadGolden(testing::TestFile("golden/" + name));
     const RankModel model = Load(name);
     for (const int ranks : RingSizes()) {
@@ -55,7 +57,8 @@ TEST_F(DeviceTest, LogitsMatchTransformers) {
 
 // What a chunk that is suspended between layers passes on stays on the device.
 TEST_F(DeviceTest, SuspendedChunksMatchTransformers) {
-  for (const std::string& name : Some({"gpt_oss_bf16", "llama_gqa_bf16", "gemma2", "qwen3_moe"})) {
+  for (const std::string& name :
+       Some({"gpt_oss_bf16", "llama_gqa_bf16", "gemma2", "qwen3_moe", "gemma3n"})) {
     const testing::Golden golden = testing::LoadGolden(testing::TestFile("golden/" + name));
     const RankModel model = Load(name);
     for (const int ranks : RingSizes()) {
@@ -197,6 +200,34 @@ TEST_F(DeviceTest, AnswersThroughTheWholeEngine) {
   ASSERT_TRUE((*engine)->Submit(std::move(spec), sink).ok());
   ASSERT_TRUE(sink->Wait().has_value());
   EXPECT_EQ(sink->text(), "0417");
+}
+
+// A model whose rows have several residuals, from its directory to the tokens before the first that
+// ends an answer.
+TEST_F(DeviceTest, TheEngineServesSeveralResiduals) {
+  const std::filesystem::path directory = testing::TestFile("golden/gemma3n");
+  const testing::Golden golden = testing::LoadGolden(directory);
+  EngineOptions options = testing::PlainOptions();
+  options.model = directory.string();
+  options.weights_dtype = DType::kF32;
+  options.ring_mode = RingMode::kPassQ;
+  options.ranks = 2;
+  options.kv_memory_bytes = size_t{64} << 20;
+  options.chunk_tokens = 128;
+  options.tokens_per_rank = 64;
+  const auto engine = CreateEngineWith({.through_bytes = true}, options, *backend_, registry_);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_THAT((*engine)->model().kernels, StartsWith("cuda/"));
+  constexpr int kTokens = 7;
+  RequestSpec spec;
+  spec.prompt = golden.prompt;
+  spec.sampling.temperature = 0;
+  spec.sampling.max_tokens = kTokens;
+  auto sink = std::make_shared<testing::CollectingSink>();
+  ASSERT_TRUE((*engine)->Submit(std::move(spec), sink).ok());
+  ASSERT_TRUE(sink->Wait().has_value());
+  EXPECT_EQ(sink->ids(),
+            std::vector<int32_t>(golden.greedy.begin(), golden.greedy.begin() + kTokens));
 }
 
 std::atomic<size_t> rows_on_device{0};

@@ -118,7 +118,8 @@ class GraphsTest : public DeviceTest {
 
 // One graph for each step; of tokens that the device chooses, and of logits that the host sees.
 TEST_F(GraphsTest, ALoneRanksStepsAreOneGraphEachWithTheSameBits) {
-  for (const std::string& name : Some({"llama_gqa_bf16", "qwen2", "qwen3", "gemma2", "olmo2"})) {
+  for (const std::string& name :
+       Some({"llama_gqa_bf16", "qwen2", "qwen3", "gemma2", "olmo2", "gemma3n"})) {
     SCOPED_TRACE(name);
     ExpectWholeGraphs(Load(name));
   }

@@ -76,6 +76,7 @@ TEST_F(MemoryPlanTest, StepsTakeNothingOfTheDevice) {
       {"llama_gqa_bf16", DType::kBF16, 1, true, "window:sinks=16,window=48,block=16,coverage=0.9"},
       {"mixtral", DType::kBF16, 1, true, ""},
       {"gemma2", DType::kF32, 3, true, ""},
+      {"gemma3n", DType::kBF16, 1, true, ""},
   };
   std::vector<Case> chosen = testing::Thinned(cases, 4);
   chosen.push_back({"gemma2", DType::kBF16, 2, true, "", "cuda/sm90-invariant"});
