@@ -16,6 +16,7 @@
 #include "kernels/ops/block_scores.h"
 #include "kernels/ops/elementwise.h"
 #include "kernels/ops/experts.h"
+#include "kernels/ops/gated_block.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/sampling.h"
 #include "kernels/ops/streams.h"
@@ -55,6 +56,10 @@ struct OpTable {
   absl::Status (*embed)(Stream&, const EmbedParams&) = nullptr;
   absl::Status (*norm)(Stream&, const NormParams&) = nullptr;
   absl::Status (*gated_mul)(Stream&, const GatedMulParams&) = nullptr;
+  // A gated block as one op, for at least `gated_block_rows` rows. Null if the table gains nothing
+  // from it. Callers then issue its ops one by one, and so they do with fewer rows.
+  absl::Status (*gated_block)(Stream&, const GatedBlockParams&) = nullptr;
+  int64_t gated_block_rows = 1;
   absl::Status (*scale)(Stream&, const ScaleParams&) = nullptr;
   absl::Status (*soft_cap)(Stream&, const SoftCapParams&) = nullptr;
   absl::Status (*rope_table)(Stream&, const RopeTableParams&) = nullptr;

@@ -40,6 +40,11 @@ OpTable DotOps(const char* name) {
   ops.linears = [](Stream& s, std::span<const LinearParams> parts) {
     return cpu::DotLinears(kDot(), kIsa(), AsCpuStream(s), parts);
   };
+  ops.gated_block = [](Stream& s, const GatedBlockParams& p) {
+    return cpu::DotGatedBlock(kDot(), kIsa(), AsCpuStream(s), p);
+  };
+  // Fewer rows wait for weights, in one stream of reads for each matrix.
+  ops.gated_block_rows = 64;
   ops.expert_linear = [](Stream& s, const ExpertLinearParams& p) {
     return cpu::ExpertLinear(AsCpuStream(s), p, [](Stream& stream, const LinearParams& linear) {
       return cpu::DotLinears(kDot(), kIsa(), AsCpuStream(stream), {&linear, 1});

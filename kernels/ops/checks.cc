@@ -132,6 +132,19 @@ void CheckGatedMul(const GatedMulParams& params) {
   ANNULUS_CHECK(params.activation != Activation::kClampedSwiglu || params.limit > 0);
 }
 
+void CheckGatedBlock(const GatedBlockParams& params) {
+  CheckLinears(params.products);
+  ANNULUS_CHECK(params.products.size() <= 2) << params.products.size() << " products";
+  for (const LinearParams& product : params.products) ANNULUS_CHECK(!product.accumulate);
+  const GatedMulParams activated = params.gated_mul();
+  CheckGatedMul(activated);
+  CheckLinear(params.down);
+  const ConstMatrixView& input = params.down.input;
+  CheckView(input, activated.output.rows, activated.output.cols, "input of a gated block's down");
+  ANNULUS_CHECK(input.data == activated.output.data && input.stride == activated.output.stride)
+      << "down reads another matrix than the first product's output";
+}
+
 void CheckSoftCap(const SoftCapParams& params) { ANNULUS_CHECK(params.cap > 0); }
 
 void CheckRopeTable(const RopeTableParams& params) {

@@ -8,6 +8,7 @@
 #include "kernels/ops/block_scores.h"
 #include "kernels/ops/elementwise.h"
 #include "kernels/ops/experts.h"
+#include "kernels/ops/gated_block.h"
 #include "kernels/ops/linear.h"
 #include "kernels/ops/sampling.h"
 #include "kernels/ops/streams.h"
@@ -25,6 +26,7 @@ void CheckLinears(std::span<const LinearParams> parts);
 void CheckEmbed(const EmbedParams& params);
 void CheckNorm(const NormParams& params);
 void CheckGatedMul(const GatedMulParams& params);
+void CheckGatedBlock(const GatedBlockParams& params);
 void CheckSoftCap(const SoftCapParams& params);
 void CheckRopeTable(const RopeTableParams& params);
 void CheckRope(const RopeParams& params);
