@@ -272,6 +272,22 @@ const ExpertMatrices& Product::MatricesIn(const ExpertsWeights& experts) const {
   return gated == &GatedWeights::up ? experts.up : experts.down;
 }
 
+bool BeginsWithGatedBlock(std::span<const Operation> operations) {
+  using Kind = Operation::Kind;
+  if (operations.size() < kGatedBlockOperations) return false;
+  const Operation& first = operations[0];
+  const Operation& activation = operations[1];
+  const Operation& last = operations[2];
+  if (first.kind != Kind::kProducts || activation.kind != Kind::kActivate ||
+      last.kind != Kind::kProducts) {
+    return false;
+  }
+  const LayerArray result = first.products.front().output;
+  return InsideBlock(result) && !first.accumulate && first.products.size() <= 2 &&
+         activation.output == result && activation.input == first.products.back().output &&
+         last.input == result && last.products.size() == 1;
+}
+
 std::vector<LayerGraph> LayerGraphs(const ModelConfig& config) {
   std::vector<LayerGraph> layers;
   layers.reserve(config.layers.size());

@@ -110,6 +110,13 @@ struct Operation {
   float factor = 0;  // of kScale
 };
 
+// The operations of a whole gated block, which a table may run as one op (OpTable::gated_block):
+// the products of its input, their activation, and the product of that. Nothing after them reads
+// the arrays in between.
+inline constexpr size_t kGatedBlockOperations = 3;
+// Whether `operations` begin with them.
+bool BeginsWithGatedBlock(std::span<const Operation> operations);
+
 // One layer: the lists run one after the other.
 struct LayerGraph {
   std::vector<Operation> attention;  // ends by adding to the residual

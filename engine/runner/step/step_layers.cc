@@ -102,9 +102,18 @@ absl::Status StepLayers::Slices(std::span<const Operation> block, int layer, int
 }
 
 absl::Status StepLayers::Walk(std::span<const Operation> operations, const Pass& pass) {
-  for (size_t i = 0; i < operations.size(); ++i) {
-    ANNULUS_RETURN_IF_ERROR(RunOne(operations[i], pass));
-    if (operations[i].kind == Operation::Kind::kProducts) WillRead(operations.subspan(i + 1), pass);
+  const bool blocks =
+      ops().gated_block != nullptr && pass.rows >= ops().gated_block_rows && !pass.chosen;
+  for (size_t i = 0; i < operations.size();) {
+    const std::span<const Operation> rest = operations.subspan(i);
+    if (blocks && BeginsWithGatedBlock(rest)) {
+      ANNULUS_RETURN_IF_ERROR(GatedBlock(rest.first(kGatedBlockOperations), pass));
+      i += kGatedBlockOperations;
+    } else {
+      ANNULUS_RETURN_IF_ERROR(RunOne(rest.front(), pass));
+      ++i;
+    }
+    if (operations[i - 1].kind == Operation::Kind::kProducts) WillRead(operations.subspan(i), pass);
   }
   return absl::OkStatus();
 }
@@ -205,21 +214,38 @@ absl::Status StepLayers::Norm(const Operation& operation, const Pass& pass) {
                                own_weights ? weight.size() / size : 1});
 }
 
-absl::Status StepLayers::Multiply(const Operation& operation, const Pass& pass) {
-  std::array<LinearParams, Operation::kMostProducts> each;
+// The operation's products, which it writes to `into`.
+std::span<const LinearParams> StepLayers::ListProducts(const Operation& operation, const Pass& pass,
+                                                       ProductParams& into) {
   size_t count = 0;
   for (const Product& product : operation.products) {
     const LinearWeights& linear = product.WeightsIn(weights(pass.layer), pass.block);
     const int64_t rows = RowsOf(product.rows, pass);
-    each[count++] = {View(operation.input, rows, pass),
+    into[count++] = {View(operation.input, rows, pass),
                      &linear.weight,
                      linear.bias.data(),
                      View(product.output, rows, pass),
                      operation.accumulate,
                      ActivationsFor(product, linear.weight.dtype)};
   }
-  if (count > 1) return Linears(ops(), stream(), std::span(each).first(count));
-  return each[0].input.rows == 0 ? absl::OkStatus() : ops().linear(stream(), each[0]);
+  return std::span(into).first(count);
+}
+
+absl::Status StepLayers::Multiply(const Operation& operation, const Pass& pass) {
+  ProductParams params;
+  const std::span<const LinearParams> products = ListProducts(operation, pass, params);
+  if (products.size() > 1) return Linears(ops(), stream(), products);
+  return products[0].input.rows == 0 ? absl::OkStatus() : ops().linear(stream(), products[0]);
+}
+
+// `block`: kGatedBlockOperations.
+absl::Status StepLayers::GatedBlock(std::span<const Operation> block, const Pass& pass) {
+  ProductParams first;
+  ProductParams last;
+  const ModelConfig& config = model().config;
+  return ops().gated_block(stream(), {ListProducts(block.front(), pass, first), config.activation,
+                                      config.activation_alpha, config.activation_limit,
+                                      ListProducts(block.back(), pass, last).front()});
 }
 
 // The input has a row for each row of the step, or already one for each choice.

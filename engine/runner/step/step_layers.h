@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ENGINE_RUNNER_STEP_STEP_LAYERS_H_
 #define ANNULUS_ENGINE_RUNNER_STEP_STEP_LAYERS_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -60,6 +61,7 @@ class StepLayers {
   absl::Status RunOne(const Operation& operation, const Pass& pass);
   absl::Status Norm(const Operation& operation, const Pass& pass);
   absl::Status Multiply(const Operation& operation, const Pass& pass);
+  absl::Status GatedBlock(std::span<const Operation> block, const Pass& pass);
   absl::Status MultiplyChosen(const Operation& operation, const Pass& pass);
   absl::Status Rotate(const Operation& operation, const Pass& pass);
   absl::Status Activate(const Operation& operation, const Pass& pass);
@@ -67,6 +69,9 @@ class StepLayers {
   int64_t RowsOf(LayerRows rows, const Pass& pass) const;
   MatrixView View(LayerArray array, int64_t rows, const Pass& pass);
   Activations ActivationsFor(const Product& product, DType dtype) const;
+  using ProductParams = std::array<LinearParams, Operation::kMostProducts>;
+  std::span<const LinearParams> ListProducts(const Operation& operation, const Pass& pass,
+                                             ProductParams& into);
 
   // A mixture of experts (step_experts.cc). experts(): null if all are in memory.
   ExpertCache* experts() const { return state_.weights().expert_cache.get(); }

@@ -135,6 +135,46 @@ TEST(LayerGraphTest, AParallelBlockReadsTheInputOfAttention) {
   EXPECT_EQ(layer.block[1].output, LayerArray::kGate);
 }
 
+// Where whole gated blocks begin.
+std::vector<size_t> GatedBlocksOf(const std::vector<Operation>& list) {
+  std::vector<size_t> places;
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (BeginsWithGatedBlock(std::span(list).subspan(i))) places.push_back(i);
+  }
+  return places;
+}
+
+TEST(LayerGraphTest, WholeGatedBlocksAreFound) {
+  ModelConfig config = Small();  // a norm precedes the block
+  EXPECT_THAT(GatedBlocksOf(LayerGraphs(config)[0].block), ElementsAre(1));
+  EXPECT_THAT(GatedBlocksOf(LayerGraphs(config)[0].attention), ElementsAre());
+  config.activation = Activation::kGeluTanhAlone;
+  EXPECT_THAT(GatedBlocksOf(LayerGraphs(config)[0].block), ElementsAre(1));
+  config.activation = Activation::kSilu;
+  config.traits.norms = {{"before_attention", "before_block", "after_attention", "after_block"}};
+  EXPECT_THAT(GatedBlocksOf(LayerGraphs(config)[0].block), ElementsAre(1));
+  // The gate is cut off before it is activated.
+  config.layers[0].cutoff = 1.5f;
+  EXPECT_THAT(GatedBlocksOf(LayerGraphs(config)[0].block), ElementsAre());
+}
+
+TEST(LayerGraphTest, GatedBlocksOfExpertsAreWholeAndALayersInputIsNoUp) {
+  ModelConfig config = Small();
+  config.experts = {.count = 5, .routing = {.chosen = 2}, .intermediate_size = 3};
+  config.experts.shared_size = 7;
+  config.layers[0].experts = true;
+  const LayerGraph experts = LayerGraphs(config)[0];
+  EXPECT_THAT(GatedBlocksOf(experts.block), ElementsAre(0));
+  EXPECT_THAT(GatedBlocksOf(experts.shared), ElementsAre(0));
+  EXPECT_THAT(GatedBlocksOf(experts.routing), ElementsAre());
+  config = Small();
+  config.layer_input_size = 4;
+  const LayerGraph layer = LayerGraphs(config)[0];
+  EXPECT_THAT(KindsOf(layer.ending),
+              ElementsAre(Kind::kProducts, Kind::kActivate, Kind::kProducts));
+  EXPECT_THAT(GatedBlocksOf(layer.ending), ElementsAre());
+}
+
 // What makes the last layer cheap: later steps need keys and values alone.
 TEST(LayerGraphTest, OnlyKeysAndValuesAreOfEveryRow) {
   const LayerGraph layer = LayerGraphs(Small())[0];
