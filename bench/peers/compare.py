@@ -166,8 +166,11 @@ def options_of(argv):
     if wrong:
         parser.error(f"there is no part {wrong[0]}; there are {', '.join(PARTS)}")
     options.most_streams = max(options.streams + [4])
-    longest = max([*options.prompts, *options.depths, options.long])
-    options.context = longest + 4096 + 640 * options.most_streams
+    # Of the parts that are asked for: some models are made for little more than these.
+    longest = {"prompts": max(options.prompts), "answers": max(options.depths) + 64,
+               "streams": 640, "beside": max(options.long, 4064), "again": options.long + 32}
+    options.longest = max(longest[part] for part in options.parts) + 64
+    options.context = options.longest + 4096 + 640 * options.most_streams
     options.cache_gib = 4
     return options
 

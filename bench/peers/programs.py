@@ -137,7 +137,7 @@ class Annulus(HttpProgram):
         return [self.program, "--model", self.model, "--listen", "127.0.0.1:0",
                 "--metrics", "127.0.0.1:0", "--http", f"127.0.0.1:{self.port}",
                 "--threads", str(self.options.threads),
-                "--max-context", str(self.options.context), *self.options.annulus_option]
+                "--max-context", str(self.options.longest), *self.options.annulus_option]
 
     def body(self, tokens, count):
         return {"model": os.path.basename(self.model), "prompt": tokens, "max_tokens": count, "temperature": 0,
