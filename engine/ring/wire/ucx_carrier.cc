@@ -65,7 +65,7 @@ void AddRun(std::byte* data, size_t bytes, std::vector<ucp_dt_iov_t>& runs) {
 
 class UcxCarrier;
 
-// Whose thread this is.
+// The carrier whose turn this thread has.
 thread_local const UcxCarrier* running = nullptr;
 
 class UcxCarrier final : public Carrier {
@@ -107,11 +107,12 @@ class UcxCarrier final : public Carrier {
     bool dropped = false;
   };
 
-  // Makes the thread run `command`, or runs it if this is the thread.
+  // Runs `command` if nobody has the turn, else has the carrier's thread do it.
   void Do(absl::AnyInvocable<void()> command);
   void Run();
   bool RunCommands();
-  void Sleep();
+  // Whether the thread may sleep now, until one of `sources` has something.
+  bool Arm(std::array<pollfd, 2>& sources);
   void Close();
   absl::Status CreateEndpoint(Link& link, const ucp_address_t* address);
   ucs_status_t Take(std::span<const std::byte> header, void* data, size_t bytes, bool remains);
@@ -143,7 +144,9 @@ class UcxCarrier final : public Carrier {
   std::vector<absl::AnyInvocable<void()>> commands_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> stops_{false};
 
-  // The thread's.
+  // Who holds it has the turn: the use of worker_, of what follows, and of the sink. A thread that
+  // sends in its own turn need not wake the carrier's for a message that leaves at once.
+  std::mutex turn_;
   std::vector<std::unique_ptr<Link>> links_;  // [rank]
   std::unordered_map<Transfer*, std::unique_ptr<Transfer>> transfers_;
   std::unordered_map<uint64_t, Held> held_;
@@ -394,13 +397,19 @@ void UcxCarrier::Do(absl::AnyInvocable<void()> command) {
     command();
     return;
   }
-  bool first = false;
-  {
+  bool wake = false;
+  if (std::unique_lock turn(turn_, std::try_to_lock); turn.owns_lock()) {
+    const UcxCarrier* const outer = std::exchange(running, this);
+    RunCommands();  // those that came before
+    command();
+    running = outer;
+    wake = !transfers_.empty();  // what is not done yet takes turns of the thread
+  } else {
     std::lock_guard lock(mutex_);
-    first = commands_.empty();
+    wake = commands_.empty();
     commands_.push_back(std::move(command));
   }
-  if (first) eventfd_write(wake_, 1);
+  if (wake) eventfd_write(wake_, 1);
 }
 
 bool UcxCarrier::RunCommands() {
@@ -414,26 +423,31 @@ bool UcxCarrier::RunCommands() {
 }
 
 void UcxCarrier::Run() {
+  std::array<pollfd, 2> sources;
+  std::unique_lock turn(turn_);
   running = this;
   while (!stops_.load(std::memory_order_acquire)) {
     const bool progressed = ucx_.worker_progress(worker_) != 0;
-    if (!RunCommands() && !progressed) Sleep();
+    if (RunCommands() || progressed || !Arm(sources)) continue;
+    turn.unlock();
+    poll(sources.data(), sources.size(), /*timeout=*/-1);
+    eventfd_t wakes;
+    eventfd_read(wake_, &wakes);
+    turn.lock();
   }
   Close();
 }
 
-void UcxCarrier::Sleep() {
+bool UcxCarrier::Arm(std::array<pollfd, 2>& sources) {
   const ucs_status_t armed = ucx_.worker_arm(worker_);
-  if (armed == UCS_ERR_BUSY) return;  // something has happened meanwhile
-  if (armed != UCS_OK) {
-    for (const auto& link : links_) {
-      sink_->OnLost(link->peer, ucx_.StatusOf(armed, "waiting for events"));
-    }
+  if (armed == UCS_ERR_BUSY) return false;  // something has happened meanwhile
+  // poll() passes over -1.
+  sources = {{{wake_, POLLIN, 0}, {armed == UCS_OK ? events_ : -1, POLLIN, 0}}};
+  if (armed == UCS_OK) return true;
+  for (const auto& link : links_) {
+    sink_->OnLost(link->peer, ucx_.StatusOf(armed, "waiting for events"));
   }
-  std::array<pollfd, 2> sources = {{{wake_, POLLIN, 0}, {events_, POLLIN, 0}}};
-  poll(sources.data(), armed == UCS_OK ? 2 : 1, /*timeout=*/-1);
-  eventfd_t wakes;
-  eventfd_read(wake_, &wakes);
+  return true;
 }
 
 // What is under way ends with its endpoint, so that UCX touches no memory of ours afterwards.
