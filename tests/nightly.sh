@@ -136,6 +136,7 @@ ANNULUS_RECALL_TOKENS=65536 step 'recall of three layers' named 'Recall3.*' "$te
 ANNULUS_RECALL_TOKENS=65536 step 'top_pages at every depth' named 'Facts.TopPagesFindThemAtEveryDepth' "$tests/engine_test"
 ANNULUS_RECALL_TOKENS=1000000 step 'a million tokens, two layers' named 'Facts.*TwoLayers' "$tests/engine_test"
 ANNULUS_RECALL_TOKENS=1000000 step 'passages of a document of a million tokens' named 'EvidenceTruth.ThePlanted*' "$tests/engine_test"
+ANNULUS_RECALL_TOKENS=1000000 step 'a million tokens over four processes, one killed' named 'LongRingTest.*' "$tests/workers_test"
 ANNULUS_MEMORY_TOKENS=1000000 step 'memory at a million tokens' named '*ServedMemory*' "$tests/integration_test"
 ANNULUS_KILLS=20 step 'a prompt goes on after 20 kills' named 'KvDiskTest.APrompt*' "$tests/integration_test"
 ANNULUS_PROPERTY_OPERATIONS=10000000 step 'pool and pages' named '*Property*' "$tests/engine_memory_test"
