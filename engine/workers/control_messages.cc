@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "engine/membership/membership.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -27,6 +28,17 @@ absl::StatusOr<Message> Decode(absl::string_view bytes) {
   }
   return absl::InvalidArgumentError(
       absl::StrCat("the other side sent ", bytes.size(), " bytes that are no control message"));
+}
+
+// What another process says of its device, for people: it goes on to logs and to clients, whose
+// messages take UTF-8 alone.
+std::string DeviceText(const std::string& said) {
+  constexpr size_t kMostBytes = 256;
+  std::string text = said.substr(0, kMostBytes);
+  for (char& c : text) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return text;
 }
 
 // Numbers of another process, which may be any.
@@ -73,6 +85,23 @@ absl::Status CheckAssign(const wire::Assign& assign, int ranks) {
   return CheckField("the exchange timeout", AtMostInt64(assign.exchange_timeout_ms()), 1, kHour);
 }
 
+absl::Status CheckAddresses(const wire::WireReady& wires, int ranks) {
+  if (wires.addresses_size() != ranks) {
+    return WrongMessage(absl::StrCat(wires.addresses_size(), " wires for ", ranks, " ranks"));
+  }
+  // Others take an empty one for that of a rank without a host. They are told all addresses in one
+  // message, and one that is longer than a link takes would end the links to all of them.
+  constexpr size_t kMostBytes = size_t{64} << 10;
+  for (const std::string& address : wires.addresses()) {
+    if (address.empty()) return WrongMessage("an empty address of a wire");
+    if (address.size() > kMostBytes) {
+      return WrongMessage(absl::StrCat("an address of a wire of ", address.size(),
+                                       " bytes; allowed are 1 to ", kMostBytes));
+    }
+  }
+  return absl::OkStatus();
+}
+
 wire::RankFacts ToMessage(const RankFacts& facts) {
   wire::RankFacts message;
   message.set_pages(facts.pages);
@@ -87,7 +116,8 @@ absl::StatusOr<RankFacts> FromMessage(const wire::RankFacts& message) {
       CheckField("the number of pages", message.pages(), 1, std::numeric_limits<int32_t>::max()));
   ANNULUS_RETURN_IF_ERROR(CheckField("the bytes of a page", message.page_bytes(), 1,
                                      std::numeric_limits<int64_t>::max()));
-  return RankFacts{message.pages(), message.page_bytes(), message.device(), message.node()};
+  return RankFacts{message.pages(), message.page_bytes(), DeviceText(message.device()),
+                   message.node()};
 }
 
 wire::RankStatistics ToMessage(const RankStatistics& statistics) {

@@ -13,8 +13,8 @@
 #include "engine/workers/ring_agreement.h"
 
 // Control messages and what they say. Decoding returns INVALID_ARGUMENT for bytes that are no such
-// message and for values out of range; plans, results and addresses are left to those who read
-// them.
+// message and for values out of range; plans, results and the content of addresses are left to
+// those who read them.
 
 namespace annulus {
 
@@ -34,8 +34,12 @@ RingAgreement AgreementOf(const wire::Hello& hello);
 
 // Checks an assignment of `ranks` ranks.
 absl::Status CheckAssign(const wire::Assign& assign, int ranks);
+// Checks how many addresses a worker of `ranks` ranks gives its wires, and how long they are.
+absl::Status CheckAddresses(const wire::WireReady& wires, int ranks);
 
 wire::RankFacts ToMessage(const RankFacts& facts);
+// Of the device, which is for people, at most 256 bytes are kept, those that are not printable as
+// "?".
 absl::StatusOr<RankFacts> FromMessage(const wire::RankFacts& message);
 
 wire::RankStatistics ToMessage(const RankStatistics& statistics);

@@ -132,14 +132,7 @@ absl::Status RingCrew::TakeWires(Member& member, const wire::WireReady& wires) {
   if (wires.has_status()) return FailureOf(wires.status());
   ANNULUS_ASSIGN_OR_RETURN(const bool due, membership_.Wires(member.id, wires.epoch()));
   if (!due) return absl::OkStatus();
-  if (wires.addresses_size() != member.hello.ranks()) {
-    return WrongMessage(
-        absl::StrCat(wires.addresses_size(), " wires for ", member.hello.ranks(), " ranks"));
-  }
-  // Others take an empty one for that of a rank without a host.
-  for (const std::string& address : wires.addresses()) {
-    if (address.empty()) return WrongMessage("an empty address of a wire");
-  }
+  ANNULUS_RETURN_IF_ERROR(CheckAddresses(wires, member.hello.ranks()));
   member.addresses.assign(wires.addresses().begin(), wires.addresses().end());
   return absl::OkStatus();
 }

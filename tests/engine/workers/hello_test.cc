@@ -252,6 +252,38 @@ TEST_F(HelloTest, AnEmptyAddressOfAWireIsRefused) {
   EXPECT_FALSE(End().ok());
 }
 
+// All workers are told it, in one message: they would be lost with the one that said it.
+TEST_F(HelloTest, ALongAddressOfAWireIsRefused) {
+  Begin();
+  const auto worker = Dial("one");
+  worker->Say(Encode(Hello("one")));
+  EXPECT_TRUE(worker->Hear(IsAssign).has_value());
+  wire::FromWorker message;
+  message.mutable_wire_ready()->set_epoch(1);
+  for (const size_t bytes : {1, 65'537}) {
+    message.mutable_wire_ready()->add_addresses(std::string(bytes, 'x'));
+  }
+  worker->Say(Encode(message));
+  EXPECT_THAT(std::string(worker->WaitClosed().message()),
+              HasSubstr("an address of a wire of 65537 bytes; allowed are 1 to 65536"));
+  EXPECT_FALSE(End().ok());
+}
+
+TEST_F(HelloTest, WhatAWorkerSaysOfItsDeviceIsShortAndPrintable) {
+  WorkerThread& worker = ring_.Add("one", 2);
+  worker.pair().FromWorker([](std::string& bytes) {
+    wire::FromWorker message = DecodeFromWorker(bytes).value();
+    if (!message.has_ready()) return true;
+    message.mutable_ready()->mutable_ranks(0)->set_device("a\xFF\n\x7F~");
+    message.mutable_ready()->mutable_ranks(1)->set_device(std::string(size_t{1} << 20, 'b'));
+    bytes = Encode(message);
+    return true;
+  });
+  const auto ranks = ring_.Create(options_).value();
+  EXPECT_EQ(ranks->facts()[1].device, "a???~");
+  EXPECT_EQ(ranks->facts()[2].device, std::string(256, 'b'));
+}
+
 TEST_F(HelloTest, AWorkerWithoutRoomSaysSo) {
   Begin();
   WorkerRanksOptions options = ring_.WorkerOptionsOf("small", 2);
