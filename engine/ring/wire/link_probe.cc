@@ -4,12 +4,15 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/clock.h"
+#include "engine/base/field_error.h"
 #include "engine/memory/align.h"
 #include "kernels/base/check.h"
+#include "kernels/base/guarded.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -40,12 +43,27 @@ absl::StatusOr<double> LinkProbe::Time(std::span<const int> hosted, size_t bytes
   memory_.assign(local_.size(), std::vector<std::byte>(2 * AlignUp(bytes)));
   std::vector<absl::StatusOr<double>> seconds(local_.size(), 0.0);
   const auto time = [&](size_t i) {
-    seconds[i] = TimeRank(local_[i], hosted, bytes, memory_[i].data(), deadline);
+    const auto work = [&]() -> absl::Status {
+      seconds[i] = TimeRank(local_[i], hosted, bytes, memory_[i].data(), deadline);
+      return seconds[i].status();
+    };
+    const absl::Status timed = Guarded(work, NoMemoryError);
+    if (timed.ok()) return;
+    seconds[i] = timed;
+    ring_.channel(local_[i]).Abort(timed);  // the others here would wait for it
   };
-  std::vector<std::thread> others;
-  for (size_t i = 1; i < local_.size(); ++i) others.emplace_back(time, i);
-  time(0);
-  for (std::thread& thread : others) thread.join();
+  {
+    std::vector<std::jthread> others;  // all have ended at the end of this block
+    others.reserve(local_.size() - 1);
+    try {
+      for (size_t i = 1; i < local_.size(); ++i) others.emplace_back(time, i);
+      time(0);
+    } catch (const std::exception& error) {
+      seconds[0] = absl::ResourceExhaustedError(absl::StrCat(
+          "cannot start ", local_.size() - 1, " threads to time links: ", error.what()));
+      ring_.channel(local_[0]).Abort(seconds[0].status());
+    }
+  }
   double slowest = 0;
   for (const absl::StatusOr<double>& each : seconds) {
     ANNULUS_RETURN_IF_ERROR(each.status());

@@ -32,7 +32,8 @@ class LinkProbe {
   // `bytes` (1 to kMostBytes) to each other rank and receives one of each, one after the other, as
   // ring attention does. `hosted`: the ranks that take part, ascending, at least two, with those
   // here. All processes must call this with the same arguments. Errors of Wire; DEADLINE_EXCEEDED
-  // if `deadline` passes. After an error the ring is of no use until it is reset.
+  // if `deadline` passes; RESOURCE_EXHAUSTED if there is no memory, or no thread for a rank. After
+  // an error the ring is of no use until it is reset.
   absl::StatusOr<double> Time(std::span<const int> hosted, size_t bytes, SteadyTime deadline);
 
  private:

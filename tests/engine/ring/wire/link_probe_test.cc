@@ -5,7 +5,9 @@
 
 #include <chrono>
 #include <memory>
+#include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/wire_rings.h"
@@ -69,6 +71,49 @@ TEST_P(LinkProbeTest, RefusesSizes) {
   for (const size_t bytes : {size_t{0}, LinkProbe::kMostBytes + 1}) {
     EXPECT_EQ(Probe(all_).Time(all_, bytes, Soon()).status().code(),
               absl::StatusCode::kInvalidArgument);
+  }
+}
+
+// A carrier that finds no memory when it is to send something.
+class CarrierWithoutMemory final : public Carrier {
+ public:
+  void Start(CarrierSink& sink) override { carrier_.Start(sink); }
+  const std::string& address() const override { return carrier_.address(); }
+  absl::Status Connect(int own, std::span<const std::string> addresses) override {
+    return carrier_.Connect(own, addresses);
+  }
+  void Send(int, const FrameHeaderBytes&, const RingParts&, Done) override {
+    throw std::bad_alloc();
+  }
+  void Receive(uint64_t frame, std::vector<RingPlace> places, Done done) override {
+    carrier_.Receive(frame, std::move(places), std::move(done));
+  }
+  void Drop(uint64_t frame) override { carrier_.Drop(frame); }
+
+ private:
+  testing::MemoryCarrier carrier_;
+};
+
+// Whichever rank it is of: the first one is timed on the caller's thread, the others are not.
+TEST(LinkProbe, WithoutMemoryFailsAndEndsNobody) {
+  const std::vector<int> all = {0, 1, 2};
+  for (const int poor : all) {
+    SCOPED_TRACE(poor);
+    int opened = 0;
+    WireRingSetup setup;
+    setup.ranks = 3;
+    setup.local = all;
+    setup.open = [&]() -> std::unique_ptr<Carrier> {
+      if (opened++ % 3 == poor) return std::make_unique<CarrierWithoutMemory>();
+      return std::make_unique<testing::MemoryCarrier>();
+    };
+    setup.exchange = [](uint64_t, std::vector<std::string> own) { return own; };
+    std::unique_ptr<LinkProbe> probe;  // outlives the ring
+    const auto ring = WireRing::Create(std::move(setup), Clock::Real()).value();
+    probe = std::make_unique<LinkProbe>(*ring, all);
+    const auto seconds =
+        probe->Time(all, 1000, std::chrono::steady_clock::now() + std::chrono::hours(1));
+    EXPECT_EQ(seconds.status().code(), absl::StatusCode::kResourceExhausted) << seconds.status();
   }
 }
 
