@@ -29,11 +29,13 @@ absl::Status CheckHostTiers(const HostUse& host, size_t evidence) {
   const size_t needed = host.kv_host + host.pinned + evidence;
   const size_t left = BytesLeft(host.memory, host.program);
   if (host.memory == 0 || needed <= left) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("keys and values in --kv-host, the pinned buffers to copy them, and evidence (",
-                   FormatBytes(evidence), ") take ", FormatBytes(needed),
-                   " of the host's memory, but of its ", FormatBytes(host.memory), " only ",
-                   FormatBytes(left), " are left for them; lower --kv-host"));
+  const bool tiers = host.kv_host + host.pinned > 0;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      tiers ? "keys and values in --kv-host, the pinned buffers to copy them, and " : "",
+      "evidence (", FormatBytes(evidence), ") ", tiers ? "take " : "takes ", FormatBytes(needed),
+      " of the host's memory, but of its ", FormatBytes(host.memory), " only ", FormatBytes(left),
+      " are left for ", tiers ? "them" : "it", "; lower ",
+      host.kv_host > 0 ? "--kv-host" : "--max-context"));
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ using ::testing::AllOf;
 using testing::DeviceTest;
 using testing::DriverOptions;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using testing::StepDriver;
 
 constexpr size_t kMiB = size_t{1} << 20;
@@ -182,6 +183,19 @@ TEST_F(MemoryPlanTest, OnlyWhatIsFreeIsPlanned) {
   const absl::Status too_large = Open(1000 * kMiB).status();
   EXPECT_THAT(std::string(too_large.message()), HasSubstr("lower --kv-memory"));
   EXPECT_FALSE(IsOfDevice(too_large)) << "no other start would find more";
+}
+
+// Without tiers too. The program alone has more than this.
+TEST_F(MemoryPlanTest, TheHostNeedsRoomForEvidence) {
+  EngineOptions options = testing::PlainOptions();
+  options.kv_memory_bytes = 200 * kMiB;
+  options.chunk_tokens = 128;
+  options.host_memory_bytes = kMiB;
+  const absl::Status refused = CreateEngine(options, *backend_, registry_).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              AllOf(StartsWith("evidence ("), HasSubstr("of the host's memory, but of its 1 MiB"),
+                    HasSubstr("are left for it; lower --max-context")));
 }
 
 // The plan is of one device, and the option that is to change of all ranks.
