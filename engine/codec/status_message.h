@@ -12,9 +12,10 @@
 
 namespace annulus::codec {
 
-// Statuses as messages, with their payloads. A status goes on to others, to logs and to clients, so
-// what another process says in one is bounded: of its message so many bytes are kept, and so many
-// payloads, without those that are longer.
+// Statuses as messages, with their payloads. A status of another process is not trusted, and it
+// goes on to other processes, to logs and to clients. So FromMessage keeps only the first
+// kMostStatusBytes of its text. Of its first kMostStatusPayloads payloads it drops those that are
+// longer than kMostStatusBytes, and it drops all later ones.
 inline constexpr size_t kMostStatusBytes = 4096;
 inline constexpr int kMostStatusPayloads = 8;
 

@@ -100,8 +100,8 @@ class RingCrew final : private WorkerSourceSink {
   void Abort(const absl::Status& why);
   // Waits for `time`, or until Stop.
   void Pause(std::chrono::milliseconds time);
-  // Ends all waits of Form, AwaitReady, AwaitProbe and Pause, now and later, and aborts the ranks
-  // here where they are to be aborted. Any thread.
+  // Ends all waits of Form, AwaitReady, AwaitProbe and Pause, now and later. Aborts the ranks here
+  // if BeginAborts was called. Any thread.
   void Stop();
   // The ranks of the ring that are here: their progress counts, and they learn of that of the
   // others. Must outlive the crew.

@@ -13,29 +13,30 @@
 
 namespace annulus {
 
-// The steps that a coordinator has a worker's ranks run, of one epoch at a time: two at once at
-// most, whose results are said in their order. A step that fails ends the epoch here: nothing more
-// of it is begun or said. Used by the serving thread alone.
+// The steps of an epoch that the coordinator has this worker's ranks run, at most two at once.
+// Sends their results in order. A step that fails ends the epoch on this worker: until BeginEpoch,
+// no step begins and no result is sent. Used by the serving thread alone.
 class WorkerSteps {
  public:
   // `say` sends a message to the coordinator. `ranks` must outlive the object.
   WorkerSteps(RankSet& ranks, CodecLimits limits, std::function<void(const wire::FromWorker&)> say)
       : ranks_(ranks), limits_(std::move(limits)), say_(std::move(say)) {}
 
-  // A new epoch has formed.
+  // Call when a new epoch has formed.
   void BeginEpoch(uint64_t epoch);
 
-  // Begins the step, or says why not. INVALID_ARGUMENT if the coordinator may not ask for it now.
+  // Begins the step. If its plan is invalid, tells the coordinator so. INVALID_ARGUMENT if the
+  // coordinator may not ask for it now.
   absl::Status Start(const wire::Run& run);
-  // Waits until the oldest step that runs has ended, and says its results, or why it failed. Fails
-  // if the ranks cannot run another. Requires runs().
+  // Waits until the oldest running step has ended, and sends its results, or why it failed. Returns
+  // an error if the ranks cannot run another step. Requires runs().
   absl::Status SayResults();
-  // Something else has ended the epoch here.
+  // Call when something else has ended the epoch on this worker.
   void Fail();
 
-  // Whether there is a step whose results were not said.
+  // Whether a step runs, or has ended and its results were not sent.
   bool runs() const { return !running_.empty(); }
-  // How many of the epoch have ended and were taken notice of.
+  // How many steps of the epoch SayResults has taken the results of.
   int taken() const { return taken_; }
   bool has_failed() const { return failed_; }
 
@@ -47,7 +48,7 @@ class WorkerSteps {
   const std::function<void(const wire::FromWorker&)> say_;
   uint64_t epoch_ = 0;
   uint64_t begun_ = 0;            // steps
-  std::deque<uint64_t> running_;  // of these, those whose results were not said
+  std::deque<uint64_t> running_;  // those of them whose results were not sent
   int taken_ = 0;
   bool failed_ = false;
 };
