@@ -6,6 +6,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/cuda/error.h"
 
 namespace annulus::cuda {
 namespace {
@@ -49,7 +50,8 @@ class CudaStream::Held final : public StepGraph {
 
 CudaStream::~CudaStream() {
   // Nothing may be freed that enqueued work still uses. An error leaves nothing to wait for, but
-  // that of a device which is lost: it keeps all.
+  // that of a device which is lost: it keeps all. An op that is still kept
+  // back is dropped: nobody has waited for it.
   if (handle_ != nullptr) waits_->ForStream(handle_).IgnoreError();
   waits_->FreePinned(device_.ordinal, planned_uploads_.pinned);
   waits_->FreePinned(device_.ordinal, own_uploads_.pinned);
@@ -105,7 +107,25 @@ absl::Status CudaStream::Grow(size_t bytes) {
   return absl::OkStatus();
 }
 
-absl::Status CudaStream::BeginWork() { return holding() ? absl::OkStatus() : CountWork(); }
+absl::Status CudaStream::BeginWork() {
+  ANNULUS_RETURN_IF_ERROR(LaunchRows());
+  return holding() ? absl::OkStatus() : CountWork();
+}
+
+std::optional<RowsOp> CudaStream::TakeRows(const ConstMatrixView& rows) {
+  if (!kept_rows_.has_value()) return std::nullopt;
+  const MatrixView output = kept_rows_->output();
+  const bool same = output.data == rows.data && output.rows == rows.rows &&
+                    output.cols == rows.cols && output.stride == rows.stride;
+  return same ? std::exchange(kept_rows_, std::nullopt) : std::nullopt;
+}
+
+absl::Status CudaStream::LaunchRows() {
+  if (!kept_rows_.has_value()) return absl::OkStatus();
+  const RowsOp op = *std::exchange(kept_rows_, std::nullopt);
+  ANNULUS_RETURN_IF_ERROR(UseDevice(device_.ordinal));
+  return StatusOf(LaunchRowsOp(handle_, op), op.is_norm() ? "norm" : "gated_mul");
+}
 
 // The mark is set anew once it has been reached, so it is at most two marks ago; until then as much
 // as lies between two of them is queued, and the device is not idle.
@@ -133,6 +153,7 @@ absl::Status CudaStream::Await(const Event& event) {
 
 // With nothing held it goes out at once: alone it would be a piece, and a cut.
 absl::Status CudaStream::Mark(Event& event) {
+  ANNULUS_RETURN_IF_ERROR(LaunchRows());
   if (!holding() || replay_.log().empty()) return RecordEvent(handle_, HandleOf(event));
   replay_.log().AddEvent(HandleOf(event));
   return absl::OkStatus();
@@ -156,6 +177,7 @@ absl::Status CudaStream::Copy(void* destination, const void* source, size_t byte
 // Nothing of the upload area may be in use when it is filled anew.
 absl::StatusOr<std::unique_ptr<StepGraph>> CudaStream::BeginGraph() {
   ANNULUS_CHECK(!holding()) << "a graph inside of another";
+  ANNULUS_RETURN_IF_ERROR(LaunchRows());
   ANNULUS_RETURN_IF_ERROR(waits_->ForStream(handle_));
   FillAnew();
   if (uploads_.bytes == 0) ANNULUS_RETURN_IF_ERROR(Grow(kLeastUploads));
@@ -165,6 +187,7 @@ absl::StatusOr<std::unique_ptr<StepGraph>> CudaStream::BeginGraph() {
 }
 
 absl::StatusOr<StreamHandle> CudaStream::HandOver(GraphCut cut) {
+  ANNULUS_RETURN_IF_ERROR(LaunchRows());
   if (!holding()) return handle_;
   if (!replay_.log().empty()) replay_.CountCut(cut);
   ANNULUS_RETURN_IF_ERROR(SendHeld());
@@ -182,7 +205,8 @@ absl::Status CudaStream::SendHeld() {
 }
 
 absl::Status CudaStream::LaunchHeld() {
-  const absl::Status status = SendHeld();
+  absl::Status status = LaunchRows();
+  if (status.ok()) status = SendHeld();
   handle_->held = nullptr;
   if (status.ok()) replay_.End();
   return status;
@@ -190,6 +214,7 @@ absl::Status CudaStream::LaunchHeld() {
 
 // Arrays that were not sent belong to launches that will not be.
 void CudaStream::DropHeld() {
+  kept_rows_.reset();
   handle_->held = nullptr;
   replay_.log().Clear();
   used_ = sent_;

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -17,6 +18,7 @@
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/replay.h"
 #include "kernels/cuda/runtime.h"
+#include "kernels/cuda/sm80/rows/rows_op.h"
 #include "kernels/cuda/tuning/workspace_plan.h"
 
 namespace annulus::cuda {
@@ -87,6 +89,12 @@ class CudaStream final : public Stream {
   static constexpr size_t kUploadAlignment = cuda::kUploadAlignment;
   // Changes when the area is filled anew, moves, or loses arrays that were not sent.
   uint64_t upload_turn() const { return upload_turn_; }
+  // Issues an op, after BeginWork, but keeps it back until the next op. That one may take it before
+  // its own BeginWork, if it reads just the op's output, and must then launch it; everything else
+  // that the stream is given launches it first. So the order of work does not change.
+  void KeepRows(const RowsOp& op) { kept_rows_ = op; }
+  // The op that is kept back, if its output is `rows`.
+  std::optional<RowsOp> TakeRows(const ConstMatrixView& rows);
   KeptAttention& kept_attention() { return kept_attention_; }
 
   // Device workspace of at least `bytes`, kept and reused by all ops; holds whatever earlier ops
@@ -102,6 +110,7 @@ class CudaStream final : public Stream {
   CudaStream(const DeviceInfo& device, std::shared_ptr<DeviceWaits> waits)
       : device_(device), waits_(std::move(waits)), replay_(device.ordinal) {}
   absl::Status CountWork();
+  absl::Status LaunchRows();
   absl::Status SendHeld();
   absl::Status WaitForMemory();
   absl::Status LaunchHeld();
@@ -134,6 +143,7 @@ class CudaStream final : public Stream {
   size_t sent_ = 0;
   uint64_t upload_turn_ = 0;
   KeptAttention kept_attention_;
+  std::optional<RowsOp> kept_rows_;
   Area planned_scratch_;
   Area own_scratch_;
   Area scratch_;

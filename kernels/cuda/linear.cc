@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -80,6 +82,12 @@ class SharedInput {
   CudaStream& stream() const { return stream_; }
   const LinearWays& ways() const { return ways_; }
 
+  // Before BeginWork of a product that will Round to codes: if the stream keeps back the op that
+  // makes its input, that op is then part of the rounding.
+  void TakeRows(const ConstMatrixView& input) {
+    if (ways_.coded_rows != nullptr) rows_ = stream_.TakeRows(input);
+  }
+
   // `wanted.output` and `wanted.scales` lie in the scratch, before whatever else a product writes
   // there.
   absl::Status Round(const RoundRowsArguments& wanted) {
@@ -90,6 +98,10 @@ class SharedInput {
     }
     last_ = wanted;
     scratch_bytes_ = stream_.scratch_bytes();
+    if (rows_.has_value()) {
+      const RowsOp op = *std::exchange(rows_, std::nullopt);
+      return StatusOf(ways_.coded_rows(stream_.handle(), {op, wanted}), "rows and their codes");
+    }
     return StatusOf(LaunchRoundRows(stream_.handle(), wanted), "rounding inputs");
   }
 
@@ -98,6 +110,7 @@ class SharedInput {
   const LinearWays ways_;
   RoundRowsArguments last_{};
   size_t scratch_bytes_ = 0;  // when that was launched
+  std::optional<RowsOp> rows_;
 };
 
 // Whether weights are multiplied in float32.
@@ -330,6 +343,7 @@ absl::Status LinearOfWidened(SharedInput& shared, Products& products, const Line
 // Without the library, a row's bits do not depend on the number of rows.
 absl::Status Multiply(SharedInput& shared, const LinearParams& params) {
   ANNULUS_CHECK(params.activations != Activations::kInt8);
+  if (params.activations == Activations::kFp8) shared.TakeRows(params.input);
   ANNULUS_ASSIGN_OR_RETURN(const CudaStream* const own, BeginWork(shared.stream()));
   const bool many =
       shared.ways().with_library && params.input.rows >= kLibraryRows && own->products() != nullptr;

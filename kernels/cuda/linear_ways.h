@@ -7,6 +7,7 @@
 #include "kernels/backend.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/sm80/linear.h"
+#include "kernels/cuda/sm90/coded_rows.h"
 #include "kernels/ops/linear.h"
 
 namespace annulus::cuda {
@@ -16,10 +17,17 @@ namespace annulus::cuda {
 using ManyRowsLaunch = int (*)(StreamHandle stream, const DeviceInfo& device,
                                const ManyRowsArguments& arguments);
 
+// Launches an op that makes rows together with what rounds them: LaunchCodedRows. Returns 0 or
+// CUDA's error number.
+using CodedRowsLaunch = int (*)(StreamHandle stream, const CodedRowsArguments& arguments);
+
 // How an op table computes its products.
 struct LinearWays {
   bool with_library = true;            // products of many rows may go to cuBLASLt
   ManyRowsLaunch many_rows = nullptr;  // the others of more than kFewRows rows; not null
+  // For products that take codes of rows that the stream keeps back (CudaStream::KeepRows), of all
+  // sizes that the table keeps back. Null: those rows are made first, and then rounded.
+  CodedRowsLaunch coded_rows = nullptr;
 };
 
 // OpTable::linears in these ways.

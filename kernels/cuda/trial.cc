@@ -1,9 +1,16 @@
 #include "kernels/cuda/trial.h"
 
+#include "kernels/base/status_macros.h"
+#include "kernels/cuda/cuda_stream.h"
+#include "kernels/cuda/error.h"
 #include "kernels/cuda/linear_ways.h"
 #include "kernels/cuda/ops.h"
+#include "kernels/cuda/sm80/rows/rows_op.h"
+#include "kernels/cuda/sm90/coded_rows.h"
 #include "kernels/cuda/sm90/linear_cluster.h"
 #include "kernels/cuda/tuning/cluster_plan.h"
+#include "kernels/cuda/tuning/coded_rows_plan.h"
+#include "kernels/ops/checks.h"
 
 namespace annulus::cuda {
 namespace {
@@ -19,11 +26,33 @@ int LaunchManyRows(StreamHandle stream, const DeviceInfo& device,
 }
 
 absl::Status TrialLinears(Stream& stream, std::span<const LinearParams> parts) {
-  return LinearsBy({.with_library = true, .many_rows = LaunchManyRows}, stream, parts);
+  return LinearsBy(
+      {.with_library = true, .many_rows = LaunchManyRows, .coded_rows = LaunchCodedRows}, stream,
+      parts);
 }
 
 absl::Status TrialLinear(Stream& stream, const LinearParams& params) {
   return TrialLinears(stream, {&params, 1});
+}
+
+absl::Status KeepOrLaunch(Stream& stream, const RowsOp& op) {
+  ANNULUS_ASSIGN_OR_RETURN(CudaStream* const own, BeginWork(stream));
+  if (!MakesCodedRows(op, own->device())) {
+    return StatusOf(LaunchRowsOp(own->handle(), op), op.is_norm() ? "norm" : "gated_mul");
+  }
+  own->KeepRows(op);
+  return absl::OkStatus();
+}
+
+absl::Status TrialNorm(Stream& stream, const NormParams& params) {
+  if (params.accumulate) return Norm(stream, params);
+  CheckNorm(params);
+  return KeepOrLaunch(stream, {params, {}});
+}
+
+absl::Status TrialGatedMul(Stream& stream, const GatedMulParams& params) {
+  CheckGatedMul(params);
+  return KeepOrLaunch(stream, {{}, params});
 }
 
 }  // namespace
@@ -35,6 +64,8 @@ std::optional<OpTable> TrialOf(const OpTable& table) {
   trial.attention = SectionedHopperAttention;
   trial.linear = TrialLinear;
   trial.linears = TrialLinears;
+  trial.norm = TrialNorm;
+  trial.gated_mul = TrialGatedMul;
   return trial;
 }
 

@@ -12,7 +12,10 @@ namespace annulus::cuda {
 // links this, so a daemon cannot run them. Today:
 // - units of prefill attention start in sections of kv heads (tuning/unit_order.h);
 // - products of 17 to 127 rows with few outputs split their depth over clusters of blocks
-//   (sm90/linear_cluster.h).
+//   (sm90/linear_cluster.h);
+// - a norm or a gated product is kept back until the op after it. If that is a product with
+//   Activations::kFp8 that reads the rows, one kernel makes them with their codes
+//   (sm90/coded_rows.h).
 
 // `table` with these ways, named after it ("cuda/sm90-trial"). Reads the weights and pages of
 // `table`. nullopt if there is nothing new for it: today for all but "cuda/sm90".

@@ -9,53 +9,22 @@
 #include "kernels/cuda/sm80/elementwise.h"
 #include "kernels/cuda/sm80/linear_weights.h"
 #include "kernels/cuda/sm80/rows/row_blocks.h"
+#include "kernels/cuda/sm80/rows/row_values.h"
 
 namespace annulus::cuda {
 namespace {
 
 constexpr int kThreads = kRowThreads;
-constexpr int kWarps = kRowWarps;
 
-// The order of the sums depends on cols alone.
 ANNULUS_DEVICE void NormaliseRow(const NormParams& a) {
   const float* const x = a.input.row(BlockX());
   const int64_t cols = a.output.cols;
-  const auto count = static_cast<float>(cols);
-  float mean = 0;
-  if (a.norm.centred) {
-    for (int64_t i = ThreadIndex(); i < cols; i += kThreads) mean += x[i];
-    mean = SumOfBlock(mean) / count;
-    SyncThreads();
-  }
-  float sum = 0;
-  for (int64_t i = ThreadIndex(); i < cols; i += kThreads) sum += (x[i] - mean) * (x[i] - mean);
-  const float root = sqrtf(SumOfBlock(sum) / count + a.norm.epsilon);
+  const RowNorm norm = NormOfRow(a.norm, x, cols);
   const float* const weight = a.weight_of(BlockX());
   float* const output = a.output.row(BlockX());
   for (int64_t i = ThreadIndex(); i < cols; i += kThreads) {
-    float value = (x[i] - mean) / root * weight[i];
-    if (a.bias != nullptr) value += a.bias[i];
+    const float value = Normalised(norm, x[i], weight[i], a.bias, i);
     output[i] = a.accumulate ? output[i] + value : value;
-  }
-}
-
-ANNULUS_DEVICE float GeluTanh(float x) {
-  const float t = 0.7978845608f * (x + 0.044715f * x * x * x);
-  return x / (1 + expf(-2 * t));
-}
-
-ANNULUS_DEVICE float Gated(const GatedMulParams& a, float gate, float up) {
-  switch (a.activation) {
-    case Activation::kSilu:
-      return gate / (1 + expf(-gate)) * up;
-    case Activation::kGeluTanh:
-      return GeluTanh(gate) * up;
-    case Activation::kGeluTanhAlone:
-      return GeluTanh(gate);
-    default:
-      gate = Smaller(gate, a.limit);
-      up = Larger(Smaller(up, a.limit), -a.limit);
-      return gate / (1 + expf(-a.alpha * gate)) * (up + 1);
   }
 }
 
@@ -252,19 +221,14 @@ ANNULUS_KERNEL(kWarp, 16) RouteKernel(ANNULUS_ARGUMENT RouteParams a) {
   }
 }
 
-// The largest magnitude of a row, as bits: they order like numbers, and NaN lies above all.
+// The largest magnitude of a row, as bits: see LargestOfBlock.
 ANNULUS_DEVICE uint32_t LargestOfRow(const float* row, int64_t cols) {
-  auto* const shared = reinterpret_cast<uint32_t*>(SharedMemory());
   uint32_t largest = 0;
 #pragma unroll 8
   for (int64_t i = ThreadIndex(); i < cols; i += kThreads) {
-    largest = Larger(largest, BitsOf(row[i]) & 0x7fffffffu);
+    largest = Larger(largest, MagnitudeOf(row[i]));
   }
-  largest = WarpMax(largest);
-  if (Lane() == 0) shared[WarpIndex()] = largest;
-  SyncThreads();
-  for (int i = 0; i < kWarps; ++i) largest = Larger(largest, shared[i]);
-  return largest;
+  return LargestOfBlock(largest);
 }
 
 ANNULUS_DEVICE void RoundRow(const RoundRowsArguments& a) {
@@ -301,26 +265,9 @@ ANNULUS_DEVICE void RoundRow(const RoundRowsArguments& a) {
   const Float8Scale scale = Float8ScaleOf(bits);
   if (ThreadIndex() == 0) a.scales[BlockX()] = scale.scale;
   for (int64_t four = ThreadIndex(); four < a.depth / 4; four += kThreads) {
-    uint32_t word = 0;
-    Bytes16 wide{};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint32_t code = Float8Code(scale, load(4 * four + i));
-      word |= code << 8 * i;
-      wide.words[i] = BitsOf(WidenFloat8E4M3(code));
-    }
-    const int64_t at = BlockX() * (a.depth / 4) + four;
-    if (a.kind == RoundedRows::kFloat8) {
-      static_cast<uint32_t*>(a.output)[at] = word;
-    } else if (a.kind == RoundedRows::kFloat8Steps) {
-      const int64_t step = four / 8 * (kDepthStep / 2);
-      const int t = static_cast<int>(four % 8 / 2);
-      const int p = static_cast<int>(four % 2 * 2);
-      pairs[step + WordOfPair(t, p)] = WidenFloat8(DType::kF8E4M3, word, CodePair::k01);
-      pairs[step + WordOfPair(t, p + 1)] = WidenFloat8(DType::kF8E4M3, word, CodePair::k23);
-    } else {
-      static_cast<Bytes16*>(a.output)[at] = wide;
-    }
+    const float values[4] = {load(4 * four), load(4 * four + 1), load(4 * four + 2),
+                             load(4 * four + 3)};
+    StoreFourCodes(a, BlockX(), four, scale, values);
   }
 }
 
