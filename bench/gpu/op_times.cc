@@ -12,6 +12,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "bench/gpu/layer_run.h"
 #include "bench/gpu/op_timer.h"
 #include "kernels/base/status_macros.h"
 
@@ -272,7 +273,40 @@ class OpTimes {
         ANNULUS_RETURN_IF_ERROR(TimePrefillTrial(tokens));
       }
     }
-    return Named("linear_trial") ? TimeLinearTrial() : absl::OkStatus();
+    if (Named("linear_trial")) ANNULUS_RETURN_IF_ERROR(TimeLinearTrial());
+    if (Named("fp8_trial")) {
+      for (const DType dtype : {DType::kBF16, DType::kF8E4M3}) {
+        ANNULUS_RETURN_IF_ERROR(TimeLayerTrial(dtype));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // The products are the trial's in both ways, so that only the rows before them differ.
+  absl::Status TimeLayerTrial(DType dtype) {
+    OpTable apart = *options_.trial;
+    apart.norm = ops_.norm;
+    apart.gated_mul = ops_.gated_mul;
+    const int64_t hidden = options_.hidden;
+    const int64_t wide = options_.intermediate;
+    LayerMatrices matrices;
+    ANNULUS_ASSIGN_OR_RETURN(matrices.query, MakeWeights(dtype, hidden, hidden));
+    ANNULUS_ASSIGN_OR_RETURN(
+        matrices.key, MakeWeights(dtype, hidden, int64_t{options_.kv_heads} * options_.head_dim));
+    ANNULUS_ASSIGN_OR_RETURN(matrices.wide, MakeWeights(dtype, hidden, wide));
+    ANNULUS_ASSIGN_OR_RETURN(matrices.down, MakeWeights(dtype, wide, hidden));
+    ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer norm, UploadNormal(static_cast<size_t>(hidden)));
+    for (const int64_t rows : options_.fp8_trial_rows) {
+      ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer residual,
+                               UploadNormal(static_cast<size_t>(rows * hidden)));
+      ANNULUS_ASSIGN_OR_RETURN(
+          LayerRun layer,
+          LayerRun::Create(backend_, matrices, rows, residual.as<float>(), norm.as<float>()));
+      ANNULUS_RETURN_IF_ERROR(TimeTrial(
+          "fp8_trial", dtype, rows, layer.flops(), layer.outputs(),
+          [&](const OpTable& ops) { return layer.Run(&ops == &ops_ ? apart : ops, *stream_); }));
+    }
+    return absl::OkStatus();
   }
 
   // The products of a small model's layer, but for those of keys and values.

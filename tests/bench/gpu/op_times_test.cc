@@ -41,6 +41,7 @@ OpTimesOptions SmallOptions() {
   options.intermediate = 32;
   options.trial_sequences = {90, 200};
   options.trial_rows = {1, 20};
+  options.fp8_trial_rows = {2};
   options.trial_hidden = 64;
   options.trial_intermediate = 96;
   options.copied_bytes = 4096;
@@ -62,7 +63,7 @@ void CheckFigures(const nlohmann::json& row) {
   if (op == "decode" || op == "linear") {
     EXPECT_GT(number("of_copy"), 0);
   }
-  if (op == "prefill_trial" || op == "linear_trial") {
+  if (op.ends_with("_trial")) {
     EXPECT_EQ(row.at("trial"), "cuda/sm90-trial");
     EXPECT_NEAR(number("ratio_to_old"), number("seconds") / number("old_seconds"), 1e-3);
   }
@@ -109,12 +110,12 @@ TEST_F(OpTimesTest, PrefillIsTimedAlone) {
 // Only where it is named and there is one.
 TEST_F(OpTimesTest, WhatIsOnTrialIsTimedBesideTheTable) {
   OpTimesOptions options = SmallOptions();
-  options.only = {"prefill_trial", "linear_trial"};
+  options.only = {"prefill_trial", "linear_trial", "fp8_trial"};
   EXPECT_EQ(Measure(options), (std::map<std::string, int>{}));
   const OpTable trial = cuda::TrialOf(cuda::HopperOps()).value();
   options.trial = &trial;
-  EXPECT_EQ(Measure(options),
-            (std::map<std::string, int>{{"prefill_trial", 2}, {"linear_trial", 2}}));
+  EXPECT_EQ(Measure(options), (std::map<std::string, int>{
+                                  {"prefill_trial", 2}, {"linear_trial", 2}, {"fp8_trial", 2}}));
   options.only = {"copy"};
   EXPECT_EQ(Measure(options), (std::map<std::string, int>{{"copy", 1}}));
 }
