@@ -2,8 +2,8 @@
 """random_configurations.py BUILD [SECONDS [FAMILY...]]: random small models of every family
 (drawn_families.py), made by Transformers, through BUILD/tests/golden_check: at 1 and 3 ranks the logits of
 every position of a prompt within 1e-4 of the largest, and 64 greedy tokens, up to the first that is nearly
-a tie. Families take turns until each had 60 or SECONDS (600) are over. Prints each disagreement with its
-configuration, and how to repeat it. ANNULUS_TEST_SEED chooses the models.
+a tie. Families take turns until each had 60 or SECONDS (600) are over. Prints, as it happens, each disagreement
+and whatever ends the run, with the configuration and how to repeat it. ANNULUS_TEST_SEED chooses the models.
 
 Skipped (77) if torch and Transformers cannot be had from PyPI; they are kept in a folder of BUILD.
 """
@@ -28,6 +28,7 @@ TOLERANCE = 1e-4
 # A model whose own float32 logits are so far from float64 says nothing about others.
 MOST_ERROR = 2e-5
 BATCH = 20  # models that golden_check reads at once
+CHECK_SECONDS = 300  # and longest it takes
 TIE = 2e-3  # of the largest logit, between the best two
 
 
@@ -122,8 +123,16 @@ def make(folder, name, seed):
     recipe.write_expected(folder, "", seed, text.vocab_size, prompt, ids, 0.0, logits, error)
 
 
-def report(line, folder, build, counts):
+def describe(folder, build):
+    """How to make the model again, and its configuration if it has been written."""
     name, seed = folder.name.rsplit("-", 1)
+    path = folder / "config.json"
+    text = " ".join(path.read_text().split()) if path.exists() else "no config.json yet"
+    return f"  repeat: random_configurations.py {build} 0 {name}={seed}\n  {text}"
+
+
+def report(line, folder, build, counts):
+    name = folder.name.rsplit("-", 1)[0]
     found = json.loads(line)
     counts[name]["compared"] += 1
     wrong = found.get("refused")
@@ -134,22 +143,29 @@ def report(line, folder, build, counts):
     if wrong is None:
         return
     counts[name]["failed"] += 1
-    print(f"{name}: {wrong}\n  repeat: random_configurations.py {build} 0 {name}={seed}\n  "
-          + " ".join((folder / "config.json").read_text().split()), flush=True)
+    print(f"{name}: {wrong}\n{describe(folder, build)}")
 
 
 def check(program, folders, build, counts):
     asked = "".join(f"{folder}\n" for folder in folders)
-    done = subprocess.run([program], input=asked, capture_output=True, text=True)
-    lines = done.stdout.splitlines()
+    with subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True) as process:
+        try:
+            out, errors = process.communicate(asked, CHECK_SECONDS)
+            ended = f"ended with {process.returncode}"
+        except subprocess.TimeoutExpired:
+            process.kill()
+            out, errors = process.communicate()
+            ended = f"took more than {CHECK_SECONDS} s"
+    lines = out.splitlines()
     for folder, line in zip(folders, lines):
         report(line, folder, build, counts)
-    if done.returncode != 0 or len(lines) != len(folders):
-        sys.exit(f"golden_check ended with {done.returncode} at {folders[min(len(lines), len(folders) - 1)]}: "
-                 f"{done.stderr}")
+    if process.returncode != 0 or len(lines) != len(folders):
+        at = folders[min(len(lines), len(folders) - 1)]
+        sys.exit(f"golden_check {ended} at {at.name}: {errors}\n{describe(at, build)}")
 
 
-def draw(root, name, seed, counts):
+def draw(root, name, seed, build, counts):
     """The folder of a new model, or None if nothing can be compared with it."""
     folder = root / f"{name}-{seed}"
     try:
@@ -157,6 +173,9 @@ def draw(root, name, seed, counts):
     except Undecided:
         counts[name]["undecided"] += 1
         return None
+    except Exception:
+        print(f"{name}: Transformers could not make or run the model\n{describe(folder, build)}")
+        raise
     return folder
 
 
@@ -166,6 +185,7 @@ def main():
     from clients_test import install
     build = pathlib.Path(sys.argv[1]).resolve()
     seconds = float(sys.argv[2]) if len(sys.argv) > 2 else SECONDS
+    sys.stdout.reconfigure(line_buffering=True)  # also into a file: a run that is ended has said what it saw
     install(build, PACKAGES)
     warnings.filterwarnings("ignore")
     os.environ["HF_HUB_OFFLINE"] = "1"
@@ -175,9 +195,11 @@ def main():
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     torch.set_num_threads(1)
-    first = int(os.environ.get("ANNULUS_TEST_SEED", "1")) * 1000
+    seed = int(os.environ.get("ANNULUS_TEST_SEED", "1"))
+    first = seed * 1000
     asked = sys.argv[3:]
     names = [one.split("=")[0] for one in asked] or list(drawn_families.FAMILIES)
+    print(f"{len(names)} families; ANNULUS_TEST_SEED={seed}")
     seeds = {name: [first + i for i in range(MOST)] for name in names}
     seeds.update({one.split("=")[0]: [int(one.split("=")[1])] for one in asked if "=" in one})
     counts = {name: {"compared": 0, "failed": 0, "undecided": 0} for name in names}
@@ -188,7 +210,7 @@ def main():
             for name in names:
                 if turn >= len(seeds[name]) or (turn > 0 and time.monotonic() > end):
                     continue
-                folder = draw(pathlib.Path(root), name, seeds[name][turn], counts)
+                folder = draw(pathlib.Path(root), name, seeds[name][turn], build, counts)
                 batch += [folder] if folder else []
                 if len(batch) == BATCH:
                     check(build / "tests" / "golden_check", batch, build, counts)
