@@ -93,8 +93,8 @@ tools_by_asan() {
 # The rings of emulated GPUs.
 emulated_by_tsan() { GTEST_FILTER='AddressesTest.*:EmulatedRing.*' sanitized "$build/tsan" thread engine_device_test; }
 
-# Tests of the engine whose threads do what those of others do (BUT in tests/engine/core/CMakeLists.txt),
-# and those of which run.sh takes some rings a day.
+# Tests of the engine whose threads do what those of others do (BUT in the CMakeLists.txt of core and pages
+# in tests/engine), and those of which run.sh takes some rings a day.
 engine_by_tsan() {
   GTEST_FILTER='SameBitsTest.*:PolicyTest.*:MemoryTest.*:PageTierHostTest.*:EngineTest.FindsFacts*:SpeculationTest.*:ServingEngineTest.EightQuestions*' \
     ANNULUS_PRODUCTS=full sanitized "$build/tsan" thread engine_test engine_page_tier_test

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tests/engine/core/page_tier_fixture.h"
+#include "tests/engine/pages/page_tier_fixture.h"
 #include "tests/support/counting_heap.h"
 
 namespace annulus {

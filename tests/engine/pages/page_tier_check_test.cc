@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/engine/core/page_tier_fixture.h"
+#include "tests/engine/pages/page_tier_fixture.h"
 #include "tests/support/false_pages.h"
 
 namespace annulus {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/engine/core/coordinator_fixture.h"
+#include "tests/engine/coordinator/coordinator_fixture.h"
 
 namespace annulus::testing {
 namespace {

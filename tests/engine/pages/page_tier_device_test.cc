@@ -12,7 +12,7 @@
 #include "engine/base/error_payloads.h"
 #include "engine/pages/page_stores.h"
 #include "kernels/base/pinned_size.h"
-#include "tests/engine/core/page_tier_fixture.h"
+#include "tests/engine/pages/page_tier_fixture.h"
 #include "tests/support/false_pages.h"
 #include "tests/support/gated_device.h"
 #include "tests/support/pages_in_memory.h"

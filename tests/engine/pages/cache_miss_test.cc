@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/engine/core/page_tier_fixture.h"
+#include "tests/engine/pages/page_tier_fixture.h"
 
 namespace annulus {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "engine/runner/between_ranks.h"
-#include "tests/engine/core/coordinator_fixture.h"
+#include "tests/engine/coordinator/coordinator_fixture.h"
 #include "tests/support/simulated_ranks.h"
 
 namespace annulus::testing {

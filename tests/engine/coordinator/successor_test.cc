@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/engine/core/coordinator_fixture.h"
+#include "tests/engine/coordinator/coordinator_fixture.h"
 #include "tests/support/eventually.h"
 #include "tests/support/simulated_ranks.h"
 

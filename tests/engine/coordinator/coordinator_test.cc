@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "tests/engine/core/coordinator_fixture.h"
+#include "tests/engine/coordinator/coordinator_fixture.h"
 #include "tests/support/eventually.h"
 #include "tests/support/simulated_ranks.h"
 

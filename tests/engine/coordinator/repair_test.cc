@@ -17,7 +17,7 @@
 
 #include "engine/sparse/assignment.h"
 #include "kernels/base/sanitizers.h"
-#include "tests/engine/core/coordinator_fixture.h"
+#include "tests/engine/coordinator/coordinator_fixture.h"
 #include "tests/support/thinned.h"
 
 namespace annulus::testing {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/base/error_payloads.h"
-#include "tests/engine/core/page_tier_fixture.h"
+#include "tests/engine/pages/page_tier_fixture.h"
 
 namespace annulus {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "engine/tiers/disk_folder.h"
 #include "kernels/base/sanitizers.h"
-#include "tests/engine/core/page_tier_fixture.h"
+#include "tests/engine/pages/page_tier_fixture.h"
 
 namespace annulus {
 namespace {

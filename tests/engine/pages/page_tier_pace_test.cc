@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/scheduler/save_pace.h"
-#include "tests/engine/core/page_tier_disk_fixture.h"
+#include "tests/engine/pages/page_tier_disk_fixture.h"
 
 namespace annulus {
 namespace {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/engine/core/page_tier_fixture.h"
+#include "tests/engine/pages/page_tier_fixture.h"
 #include "tests/support/false_pages.h"
 #include "tests/support/pages_in_memory.h"
 

@@ -1,5 +1,5 @@
-#ifndef ANNULUS_TESTS_ENGINE_CORE_PAGE_TIER_FIXTURE_H_
-#define ANNULUS_TESTS_ENGINE_CORE_PAGE_TIER_FIXTURE_H_
+#ifndef ANNULUS_TESTS_ENGINE_PAGES_PAGE_TIER_FIXTURE_H_
+#define ANNULUS_TESTS_ENGINE_PAGES_PAGE_TIER_FIXTURE_H_
 
 #include <gtest/gtest.h>
 
@@ -212,4 +212,4 @@ inline std::string WithWindows(const TempDirectory& folder, bool slow = false) {
 
 }  // namespace annulus::testing
 
-#endif  // ANNULUS_TESTS_ENGINE_CORE_PAGE_TIER_FIXTURE_H_
+#endif  // ANNULUS_TESTS_ENGINE_PAGES_PAGE_TIER_FIXTURE_H_

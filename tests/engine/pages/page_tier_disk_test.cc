@@ -13,7 +13,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "engine/tiers/disk_folder.h"
 #include "engine/tiers/disk_store.h"
-#include "tests/engine/core/page_tier_disk_fixture.h"
+#include "tests/engine/pages/page_tier_disk_fixture.h"
 
 namespace annulus {
 namespace {

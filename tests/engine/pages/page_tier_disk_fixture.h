@@ -1,5 +1,5 @@
-#ifndef ANNULUS_TESTS_ENGINE_CORE_PAGE_TIER_DISK_FIXTURE_H_
-#define ANNULUS_TESTS_ENGINE_CORE_PAGE_TIER_DISK_FIXTURE_H_
+#ifndef ANNULUS_TESTS_ENGINE_PAGES_PAGE_TIER_DISK_FIXTURE_H_
+#define ANNULUS_TESTS_ENGINE_PAGES_PAGE_TIER_DISK_FIXTURE_H_
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "engine/disk/disk_calls.h"
-#include "tests/engine/core/page_tier_fixture.h"
+#include "tests/engine/pages/page_tier_fixture.h"
 
 namespace annulus::testing {
 
@@ -134,4 +134,4 @@ inline auto OpenAtEnd(GatedCalls& calls) {
 
 }  // namespace annulus::testing
 
-#endif  // ANNULUS_TESTS_ENGINE_CORE_PAGE_TIER_DISK_FIXTURE_H_
+#endif  // ANNULUS_TESTS_ENGINE_PAGES_PAGE_TIER_DISK_FIXTURE_H_
