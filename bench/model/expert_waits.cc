@@ -1,11 +1,8 @@
 #include "bench/model/expert_waits.h"
 
-#include <chrono>
-#include <memory>
-#include <optional>
 #include <utility>
 
-#include "bench/model/bench_sink.h"
+#include "bench/model/bench_answer.h"
 #include "bench/model/engine_counts.h"
 #include "bench/model/model_work.h"
 #include "bench/report/statistics.h"
@@ -20,23 +17,13 @@ BenchProgress::Work RunWork(const ModelConfig& config, const ExpertWaitsOptions&
           PrefillFlops(config, prompt) + options.generate * DecodeFlops(config, prompt)};
 }
 
-absl::StatusOr<Completion> Generate(Engine& engine, std::vector<int32_t> prompt, int32_t tokens,
-                                    BenchProgress& progress) {
+absl::StatusOr<Answer> Answered(Engine& engine, std::vector<int32_t> prompt, int32_t tokens,
+                                BenchProgress& progress) {
   RequestSpec spec;
   spec.prompt = std::move(prompt);
   spec.sampling.max_tokens = tokens;
-  spec.sampling.temperature = 0;
-  spec.sampling.ignore_eos = true;
   spec.speculation = Speculation::kOff;
-  const auto sink = std::make_shared<BenchSink>();
-  ANNULUS_RETURN_IF_ERROR(engine.Submit(std::move(spec), sink).status());
-  std::optional<Completion> completion;
-  while (!completion.has_value()) {
-    completion = sink->WaitFor(std::chrono::milliseconds(200));
-    progress.Show({});
-  }
-  ANNULUS_RETURN_IF_ERROR(completion->status);
-  return *std::move(completion);
+  return Generate(engine, std::move(spec), progress);
 }
 
 }  // namespace
@@ -58,12 +45,12 @@ absl::StatusOr<Row> ExpertWaits(Engine& engine, const ModelConfig& config,
   ExpertFigures sum;
   for (int i = 0; i < options.repeat; ++i) {
     const std::vector<int32_t> ids = prompt(PromptTokens(options));
-    ANNULUS_RETURN_IF_ERROR(Generate(engine, ids, 1, progress).status());
+    ANNULUS_RETURN_IF_ERROR(Answered(engine, ids, 1, progress).status());
     const ExpertFigures before = ExpertsSoFar(engine);
-    ANNULUS_ASSIGN_OR_RETURN(const Completion answer,
-                             Generate(engine, ids, options.generate, progress));
+    ANNULUS_ASSIGN_OR_RETURN(const Answer answer,
+                             Answered(engine, ids, options.generate, progress));
     AddSince(before, ExpertsSoFar(engine), sum);
-    seconds.push_back(answer.timings.decode);
+    seconds.push_back(answer.completion.timings.decode);
     progress.Done(RunWork(config, options));
   }
   if (sum.steps == 0) {

@@ -1,7 +1,6 @@
 #include "bench/model/model_bench.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -14,12 +13,13 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "bench/model/batched_decode.h"
-#include "bench/model/bench_sink.h"
+#include "bench/model/bench_answer.h"
 #include "bench/model/empty_steps.h"
 #include "bench/model/engine_counts.h"
 #include "bench/model/engine_options.h"
 #include "bench/model/expert_waits.h"
 #include "bench/model/forced_answer.h"
+#include "bench/model/forced_decode.h"
 #include "bench/model/model_work.h"
 #include "bench/report/resident_memory.h"
 #include "bench/report/ring_mode.h"
@@ -30,7 +30,6 @@
 namespace annulus::bench {
 namespace {
 
-constexpr std::chrono::milliseconds kProgressInterval{200};
 // Tokens that are decoded between two reads of the memory.
 constexpr int32_t kPieceTokens = 8;
 
@@ -44,11 +43,6 @@ struct Runs {
   std::vector<int32_t> ids;   // that all generated
   double exposed_before = 0;  // ExposedSeconds
   AttentionReport attention;  // of the last
-};
-
-struct Answer {
-  Completion completion;
-  std::vector<int32_t> ids;
 };
 
 // Where the ranks of an engine are.
@@ -83,10 +77,8 @@ class ModelBench {
   absl::Status RunRanks(const std::function<void(const Row&)>& report);
   void Plan();
   std::vector<int32_t> RandomPrompt(int32_t tokens);
-  absl::StatusOr<Answer> Generate(std::vector<int32_t> prompt, int32_t tokens,
-                                  const std::function<double(int64_t)>& operations_of);
-  absl::StatusOr<Answer> Generate(RequestSpec spec,
-                                  const std::function<double(int64_t)>& operations_of);
+  absl::StatusOr<Answer> Read(const std::vector<int32_t>& prompt);
+  absl::StatusOr<Answer> Repeat(const std::vector<int32_t>& prompt, int32_t tokens);
   absl::Status Forced(int32_t depth, const std::function<void(const Row&)>& report);
   absl::StatusOr<Row> Prefill(int32_t tokens);
   absl::StatusOr<Row> Decode(int32_t depth);
@@ -154,8 +146,7 @@ absl::Status ModelBench::Start(const Setting& setting) {
                                 machine_.backend(), machine_.kernels()));
   ANNULUS_RETURN_IF_ERROR(empty_step_.status());
   load_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  ANNULUS_RETURN_IF_ERROR(
-      Generate(RandomPrompt(options_.warm_up_tokens), 2, [](int64_t) { return 0; }).status());
+  ANNULUS_RETURN_IF_ERROR(Repeat(RandomPrompt(options_.warm_up_tokens), 2).status());
   memory_.Pause();
   if (options_.prompt_tokens.empty()) return absl::OkStatus();
   return machine_.ChooseProducts(ProductsOf(engine_->model()));
@@ -194,32 +185,21 @@ std::vector<int32_t> ModelBench::RandomPrompt(int32_t tokens) {
   return prompt;
 }
 
-// `operations_of` the tokens read so far, for the time left.
-absl::StatusOr<Answer> ModelBench::Generate(std::vector<int32_t> prompt, int32_t tokens,
-                                            const std::function<double(int64_t)>& operations_of) {
+// Reads a prompt that is new to the engine.
+absl::StatusOr<Answer> ModelBench::Read(const std::vector<int32_t>& prompt) {
   RequestSpec spec;
-  spec.prompt = std::move(prompt);
-  spec.sampling.max_tokens = tokens;
-  return Generate(std::move(spec), operations_of);
+  spec.prompt = prompt;
+  spec.sampling.max_tokens = 1;
+  return Generate(*engine_, std::move(spec), progress_,
+                  [this](int64_t read) { return read > 0 ? PrefillFlops(config_, read) : 0; });
 }
 
-absl::StatusOr<Answer> ModelBench::Generate(RequestSpec spec,
-                                            const std::function<double(int64_t)>& operations_of) {
-  spec.sampling.temperature = 0;
-  spec.sampling.ignore_eos = true;
-  const auto sink = std::make_shared<BenchSink>();
-  ANNULUS_RETURN_IF_ERROR(engine_->Submit(std::move(spec), sink).status());
-  for (;;) {
-    const std::optional<Completion> completion = sink->WaitFor(kProgressInterval);
-    if (completion.has_value()) {
-      ANNULUS_RETURN_IF_ERROR(completion->status);
-      return Answer{*completion, sink->ids()};
-    }
-    // Without operations the prompt was read, and counted, before.
-    const int64_t read = sink->processed();
-    const double operations = operations_of(read);
-    progress_.Show({operations > 0 ? read : 0, operations});
-  }
+// Answers a prompt that it has read, or whose reading is not counted.
+absl::StatusOr<Answer> ModelBench::Repeat(const std::vector<int32_t>& prompt, int32_t tokens) {
+  RequestSpec spec;
+  spec.prompt = prompt;
+  spec.sampling.max_tokens = tokens;
+  return Generate(*engine_, std::move(spec), progress_);
 }
 
 absl::StatusOr<Row> ModelBench::Prefill(int32_t tokens) {
@@ -231,9 +211,7 @@ absl::StatusOr<Row> ModelBench::Prefill(int32_t tokens) {
   for (int i = 0; i < options_.repeat; ++i) {
     std::vector<int32_t>& prompt = last_prompts_[tokens] = RandomPrompt(tokens);
     memory_.Resume();
-    ANNULUS_ASSIGN_OR_RETURN(const Answer answer, Generate(prompt, 1, [&](int64_t read) {
-                               return read > 0 ? PrefillFlops(config_, read) : 0;
-                             }));
+    ANNULUS_ASSIGN_OR_RETURN(const Answer answer, Read(prompt));
     memory_.Pause();
     ANNULUS_ASSIGN_OR_RETURN(const CeilingRates after, machine_.MeasureProducts());
     const CeilingRates ceiling = MeanOf(before, after);
@@ -261,9 +239,7 @@ absl::StatusOr<Row> ModelBench::Decode(int32_t depth) {
   // The row of the i-th step of a piece sees depth + i keys before it.
   const int64_t middle = depth + std::min(kPieceTokens, steps) / 2;
   memory_.Resume();
-  ANNULUS_RETURN_IF_ERROR(Generate(prompt, 1, [&](int64_t read) {
-                            return read > 0 ? PrefillFlops(config_, read) : 0;
-                          }).status());
+  ANNULUS_RETURN_IF_ERROR(Read(prompt).status());
   progress_.Done({std::max(1, depth), PrefillWork(depth)});
   memory_.Pause();
   const DType weights = engine_->model().weights_dtype;
@@ -323,51 +299,20 @@ absl::Status ModelBench::Forced(int32_t depth, const std::function<void(const Ro
       const ForcedAnswer forced,
       ForceAnswer(options_.force_tokens, depth, options_.generate, config_.vocabulary, random_));
   memory_.Resume();
-  ANNULUS_RETURN_IF_ERROR(Generate(forced.prompt, 1, [&](int64_t read) {
-                            return read > 0 ? PrefillFlops(config_, read) : 0;
-                          }).status());
+  ANNULUS_RETURN_IF_ERROR(Read(forced.prompt).status());
   progress_.Done({std::max(1, depth), PrefillWork(depth)});
   const auto tokens = static_cast<int32_t>(forced.answer.size());
   progress_.Plan({int64_t{tokens - options_.generate} * options_.repeat, 0});  // a file has its own
-  std::array<std::vector<double>, 2> seconds;                                  // without, with
-  Usage usage;
   forced_ = forced.answer;
   const auto no_more = absl::MakeCleanup([this] { forced_.clear(); });
-  for (int i = 0; i < options_.repeat; ++i) {
-    for (const Speculation speculation : {Speculation::kOff, Speculation::kNgram}) {
-      RequestSpec spec;
-      spec.prompt = forced.prompt;
-      spec.sampling.max_tokens = tokens;
-      spec.speculation = speculation;
-      ANNULUS_ASSIGN_OR_RETURN(const Answer answer,
-                               Generate(std::move(spec), [](int64_t) { return 0; }));
-      if (answer.ids != forced.answer) {
-        return absl::InternalError(
-            "the engine answered with other tokens than those of --force-tokens");
-      }
-      seconds[static_cast<size_t>(speculation)].push_back(answer.completion.timings.decode);
-      if (speculation == Speculation::kNgram) usage = answer.completion.usage;
-    }
-    progress_.Done({tokens, DecodeWork(depth)});
-  }
+  const ForcedDecodeOptions options = {
+      .depth = depth, .repeat = options_.repeat, .operations = DecodeWork(depth)};
+  ANNULUS_ASSIGN_OR_RETURN(const auto rows, ForcedDecode(
+                                                *engine_, forced, options,
+                                                [this](Row& row) { NameRanks(row); }, progress_));
   memory_.Pause();
-  const double plain = Median(seconds[0]);
-  for (const Speculation speculation : {Speculation::kOff, Speculation::kNgram}) {
-    const bool guesses = speculation == Speculation::kNgram;
-    const double median = Median(seconds[static_cast<size_t>(speculation)]);
-    Row row;
-    row.Text("phase", guesses ? "decode, guessing" : "decode").Int("tokens", tokens);
-    row.Int("depth", depth);
-    NameRanks(row);
-    row.Number("seconds", median, Row::Unit::kSeconds);
-    row.Number("tokens_per_second", (tokens - 1) / median, Row::Unit::kPerSecond);
-    if (guesses) {
-      row.Number("ratio_to_plain", median / plain);
-      row.Int("drafted", usage.drafted_tokens).Int("accepted", usage.accepted_tokens);
-    }
-    progress_.Clear();
-    report(row);
-  }
+  progress_.Clear();
+  for (const Row& row : rows) report(row);
   return absl::OkStatus();
 }
 
@@ -383,8 +328,7 @@ absl::Status ModelBench::TakePieces(const std::vector<int32_t>& prompt, MemoryMe
     reads.push_back(1 / rate);
     memory_.Resume();
     const int32_t piece = std::min(kPieceTokens, options_.generate - done);
-    ANNULUS_ASSIGN_OR_RETURN(const Answer answer,
-                             Generate(prompt, piece + 1, [](int64_t) { return 0; }));
+    ANNULUS_ASSIGN_OR_RETURN(const Answer answer, Repeat(prompt, piece + 1));
     memory_.Pause(memory.host_bytes());
     seconds += answer.completion.timings.decode;
     host += answer.completion.timings.host;
