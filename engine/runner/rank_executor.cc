@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/field_error.h"
+#include "engine/model/experts/expert_cache.h"
 #include "engine/runner/plan_check.h"
 #include "engine/runner/step/step_run.h"
 #include "kernels/base/guarded.h"
@@ -37,9 +38,14 @@ RankResult RankExecutor::Execute(const StepPlan& plan) {
     return state_.choice.link.Flush();
   };
   result.status = Guarded(run, NoMemoryError);
-  if (!result.status.ok()) state_.parts.channel->Abort(result.status);
+  if (!result.status.ok()) AbortPeers(result.status);
   result.ring = state_.ring.TakeCounters();
   return result;
+}
+
+void RankExecutor::AbortPeers(const absl::Status& why) {
+  state_.parts.channel->Abort(why);
+  if (ExpertCache* const experts = state_.weights().expert_cache.get()) experts->Abort(why);
 }
 
 // Equal parts share a policy object, and with it the caches keyed by its identity.

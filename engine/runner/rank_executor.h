@@ -14,8 +14,8 @@ class RankExecutor {
  public:
   explicit RankExecutor(const RankParts& parts) : state_(parts) {}
 
-  // Runs this rank's part of the plan. On an error it aborts the channel, so that no peer keeps
-  // waiting, and returns the error in RankResult::status.
+  // Runs this rank's part of the plan. On an error it ends the waits of all ranks, for peers and
+  // for experts, and returns the error in RankResult::status.
   RankResult Execute(const StepPlan& plan);
 
   // Forgets every sequence. For use after an abort.
@@ -25,6 +25,7 @@ class RankExecutor {
   }
 
  private:
+  void AbortPeers(const absl::Status& why);
   // INVALID_ARGUMENT if the plan does not continue from the plans before it.
   absl::Status ApplyUpdates(const StepPlan& plan);
   void ForgetEnded(std::span<const SequenceId> ended);

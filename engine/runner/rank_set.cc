@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/clock.h"
+#include "engine/model/experts/expert_cache.h"
 #include "engine/runner/step/step_buffers.h"
 #include "engine/runner/work_shape.h"
 #include "kernels/base/check.h"
@@ -105,6 +106,7 @@ absl::StatusOr<std::unique_ptr<RankSet>> RankSet::Create(const RankModel& model,
                                                          const RankSetOptions& options) {
   ANNULUS_RETURN_IF_ERROR(CheckShapes(model.config, options.engine, backend.capabilities()));
   std::unique_ptr<RankSet> set(new RankSet(model, backend, options));
+  set->ResumeExperts();
   const RankSpan& span = options.span;
   ANNULUS_CHECK(span.local == span.all || options.ring.has_value()) << "a part of a ring";
   const auto timeout = std::min(options.engine.exchange_timeout, kOpening);
@@ -335,6 +337,7 @@ absl::StatusOr<std::vector<RankResult>> RankSet::Results() {
 // error.
 absl::Status RankSet::BeginAnew() {
   lost_ = ring_->Reset();
+  ResumeExperts();
   for (const auto& rank : ranks_) rank->thread->Reset();
   absl::Status devices;
   for (const auto& rank : ranks_) devices.Update(rank->stream->Synchronize());
@@ -342,7 +345,15 @@ absl::Status RankSet::BeginAnew() {
   return devices;
 }
 
-void RankSet::Abort(const absl::Status& why) { ring_->channel(options_.span.first).Abort(why); }
+void RankSet::Abort(const absl::Status& why) {
+  ring_->channel(options_.span.first).Abort(why);
+  if (ExpertCache* const experts = model_.weights.expert_cache.get()) experts->Abort(why);
+}
+
+// Whoever had the model before may have aborted the waits for its experts.
+void RankSet::ResumeExperts() {
+  if (ExpertCache* const experts = model_.weights.expert_cache.get()) experts->Resume();
+}
 
 absl::Status RankSet::EndSteps() {
   Abort(absl::CancelledError("the step was ended"));
@@ -424,10 +435,9 @@ std::optional<RankResult> RankSet::WaitFor(int rank) {
   std::optional<RankResult> late = ranks_[rank]->thread->Wait(options_.clock->Now() + grace);
   if (late.has_value()) return late;
   // Ranks that wait for the silent one come back at once.
-  ring_->channel(options_.span.first + rank)
-      .Abort(absl::DeadlineExceededError(absl::StrCat("no rank has made progress for ",
-                                                      options_.engine.exchange_timeout.count(),
-                                                      " ms, the --exchange-timeout")));
+  Abort(absl::DeadlineExceededError(absl::StrCat("no rank has made progress for ",
+                                                 options_.engine.exchange_timeout.count(),
+                                                 " ms, the --exchange-timeout")));
   return ranks_[rank]->thread->Wait(options_.clock->Now() + options_.engine.exchange_timeout);
 }
 

@@ -88,8 +88,9 @@ class RankSet final : public RankPort {
   absl::StatusOr<std::vector<RankResult>> Results() override;
   double pause() const override { return pause_; }
 
-  // Makes the steps under way fail with `why`, which is not OK. Thread-safe, except that it must
-  // not be called during Reset.
+  // Makes the steps under way fail with `why`, which is not OK, when they next wait for a peer or
+  // for an expert, or at once if they do. Thread-safe, except that it must not be called during
+  // Reset.
   void Abort(const absl::Status& why);
   // Ends the steps under way without results, within the limits of Results. UNAVAILABLE, naming the
   // rank, if one does not end; the destructor would wait for it for ever.
@@ -137,6 +138,7 @@ class RankSet final : public RankPort {
   RankSet(const RankModel& model, Backend& backend, const RankSetOptions& options)
       : model_(model), backend_(backend), options_(options), heartbeat_(*options.clock) {}
   absl::Status AddRank(const RankModel& model);
+  void ResumeExperts();
   static absl::Status TakeHostArena(Backend& backend, size_t bytes, Rank& rank);
   // A step that was started and whose results were not taken.
   struct Step {

@@ -100,6 +100,18 @@ void ExpertCache::CountStep(bool waited) {
   if (waited) ++counts_.waited_steps;
 }
 
+void ExpertCache::Abort(const absl::Status& why) {
+  ANNULUS_CHECK(!why.ok()) << "an abort needs its reason";
+  const std::lock_guard lock(mutex_);
+  if (aborted_.ok()) aborted_ = why;
+  ready_.notify_all();
+}
+
+void ExpertCache::Resume() {
+  const std::lock_guard lock(mutex_);
+  aborted_ = absl::OkStatus();
+}
+
 // ---- walks
 
 ExpertCache::Walk::Walk(ExpertCache& cache, int layer, std::span<const int32_t> ends)
@@ -173,13 +185,14 @@ absl::Status ExpertCache::Await(Walk& walk, int32_t place, std::unique_lock<std:
   const SteadyClock::time_point begun = SteadyClock::now();
   walk.awaited_ = place;
   walk.waited_ = true;
-  absl::Status status = walk.failed_;
+  const auto failure = [&] { return walk.failed_.ok() ? aborted_ : walk.failed_; };
+  absl::Status status = failure();
   while (status.ok() && !IsReady(place)) {
     work_.notify_one();
     const int64_t seen = finished_;
-    const bool moved =
-        ready_.wait_for(lock, parts_.longest_wait, [&] { return finished_ != seen; });
-    status = walk.failed_;
+    const bool moved = ready_.wait_for(lock, parts_.longest_wait,
+                                       [&] { return finished_ != seen || !aborted_.ok(); });
+    status = failure();
     if (moved || !status.ok()) continue;
     status = absl::DeadlineExceededError(absl::StrCat(
         "no expert could be read from the model's files for ", parts_.longest_wait.count(),

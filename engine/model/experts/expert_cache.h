@@ -69,7 +69,8 @@ class ExpertCache {
   explicit ExpertCache(Parts parts);
   ExpertCache(const ExpertCache&) = delete;
   ExpertCache& operator=(const ExpertCache&) = delete;
-  // Waits for reads under way. No walk may be left.
+  // Waits for reads under way, which nobody can end: if the disk hangs, as long as it does. Whoever
+  // must not wait so long ends the process. No walk may be left.
   ~ExpertCache();
 
   // Adds the matrices of all experts to those that LoadMatrices reads and checks. As many experts
@@ -90,6 +91,12 @@ class ExpertCache {
   class Walk {
    public:
     // `ends`: [experts + 1]; the walk needs expert e if ends[e + 1] > ends[e], for as many choices
+  // Ends the waits of the steps under way: until Resume, Hold returns `why` where it would wait.
+  // The first status wins; it must not be OK. Reads go on, and nothing waits for them.
+  void Abort(const absl::Status& why);
+  // Call it when no step runs.
+  void Resume();
+
     // of the router. Must not change while the walk lives.
     Walk(ExpertCache& cache, int layer, std::span<const int32_t> ends);
     ~Walk();
@@ -97,8 +104,9 @@ class ExpertCache {
     Walk& operator=(const Walk&) = delete;
 
     // Waits until the expert is in memory, and returns it, valid until the next call or the end of
-    // the walk. Needed experts alone, ascending. Returns the error of reading one that the walk
-    // needs; DEADLINE_EXCEEDED if none has come for longest_wait.
+    // the walk. Needed experts alone, ascending. The wait ends with the error of reading one that
+    // the walk needs, with the status of Abort, and with DEADLINE_EXCEEDED if no expert has come
+    // for longest_wait, as when the disk hangs.
     absl::StatusOr<const GatedWeights*> Hold(int32_t expert);
 
     // Whether Hold has waited.
@@ -180,5 +188,6 @@ class ExpertCache {
 };
 
 }  // namespace annulus
+  absl::Status aborted_;  // OK: waits may go on
 
 #endif  // ANNULUS_ENGINE_MODEL_EXPERTS_EXPERT_CACHE_H_

@@ -6,19 +6,16 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstring>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "engine/model/made/random_tensors.h"
 #include "engine/model/weights/weights.h"
+#include "tests/engine/model/gated_source.h"
 #include "tests/engine/model/packing_backend.h"
 #include "tests/support/eventually.h"
 #include "tests/support/test_data.h"
@@ -26,51 +23,11 @@
 namespace annulus {
 namespace {
 
+using testing::GatedSource;
 using ::testing::HasSubstr;
 using testing::PackingBackend;
 
 constexpr std::chrono::milliseconds kLong{60'000};
-
-// Random weights whose reads fail, or wait, as a test says.
-class GatedSource final : public TensorSource {
- public:
-  explicit GatedSource(const ModelConfig& config) : source_(MakeRandomTensors(config, 3)) {}
-
-  std::vector<std::string> Names() const override { return source_->Names(); }
-  bool Has(absl::string_view name) const override { return source_->Has(name); }
-  absl::StatusOr<TensorInfo> Describe(absl::string_view name) const override {
-    return source_->Describe(name);
-  }
-  absl::Status Read(absl::string_view name, std::span<std::byte> destination) const override {
-    const absl::Status passed = Pass();
-    return passed.ok() ? source_->Read(name, destination) : passed;
-  }
-  absl::Status ReadRange(absl::string_view name, size_t offset,
-                         std::span<std::byte> destination) const override {
-    const absl::Status passed = Pass();
-    return passed.ok() ? source_->ReadRange(name, offset, destination) : passed;
-  }
-
-  void Fail(bool fails) { fails_ = fails; }
-  void Close(bool closed) {
-    const std::lock_guard lock(mutex_);
-    closed_ = closed;
-    changed_.notify_all();
-  }
-
- private:
-  absl::Status Pass() const {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kLong, [this] { return !closed_; });
-    return fails_ ? absl::DataLossError("truncated") : absl::OkStatus();
-  }
-
-  const std::unique_ptr<TensorSource> source_;
-  std::atomic<bool> fails_{false};
-  mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
-  bool closed_ = false;  // guarded by mutex_
-};
 
 // Three layers, of which the first and the last have 7 experts; a row meets 3 of them.
 class ExpertCacheTest : public ::testing::Test {
@@ -270,6 +227,32 @@ TEST_F(ExpertCacheTest, AWaitHasABound) {
 // Ranks walk at the same time, in layers of their own, and there are fewer slots than they need.
 TEST_F(ExpertCacheTest, RanksShareTheSlots) {
   for (const int slots : {kLeastSlots, 13}) {
+TEST_F(ExpertCacheTest, AnAbortEndsTheWaitsUntilStepsBeginAgain) {
+  const ModelWeights weights = Load(kLeastSlots).value();
+  ExpertCache& cache = *weights.expert_cache;
+  source_->Close(true);
+  const std::vector<int32_t> ends = Ends({0, 6});
+  {
+    ExpertCache::Walk walk(cache, 0, ends);
+    ASSERT_TRUE(walk.Hold(0).ok());
+    absl::Status ended;
+    std::thread step([&] { ended = walk.Hold(6).status(); });
+    EXPECT_TRUE(testing::Eventually([&] { return source_->waiting() > 0; }));
+    cache.Abort(absl::CancelledError("it stops"));
+    cache.Abort(absl::InternalError("too late"));
+    step.join();
+    EXPECT_EQ(ended, absl::CancelledError("it stops"));
+  }
+  {
+    ExpertCache::Walk later(cache, 0, ends);
+    EXPECT_TRUE(later.Hold(0).ok()) << "it waits for nothing";
+    EXPECT_EQ(later.Hold(6).status(), absl::CancelledError("it stops"));
+  }
+  cache.Resume();
+  source_->Close(false);
+  WalkThrough(cache, 0, {0, 6});
+}
+
     const ModelWeights weights = Load(slots).value();
     std::vector<std::thread> ranks;
     for (int rank = 0; rank < 5; ++rank) {
