@@ -76,6 +76,7 @@ EngineLoad LoadAt(const EngineParts& parts, const Moment& moment) {
   load.memory.requests = now.request_bytes_most;
   load.memory.kv_host = parts.stores->host_bytes();
   load.plan = parts.plan;
+  load.memory.workspace = static_cast<int64_t>(parts.plan.expert_readers);
   int64_t used = 0;
   int64_t total = 0;
   for (int rank = 0; rank < parts.ranks->size(); ++rank) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/process_memory.h"
+#include "engine/model/experts/expert_memory.h"
 #include "engine/runner/step/step_buffers.h"
 #include "engine/runner/work_shape.h"
 #include "kernels/base/device_error.h"
@@ -90,6 +91,8 @@ absl::StatusOr<MemoryPlan> PlanMemory(const RankModel& model, const RankSetOptio
               own;
   plan.workspace = backend.PlanWorkspace(WorkShapeOf(model, ranks, device)).total() * own;
   plan.slots = CountSlotBytes(model, ranks, devices) * own;
+  plan.expert_readers =
+      model.weights.expert_reader_bytes * static_cast<size_t>(ExpertReaders(device.threads));
   return plan;
 }
 
@@ -100,6 +103,7 @@ absl::Status CheckPlan(const MemoryPlan& plan, int ranks) {
        {std::pair("keys and values in --kv-host", plan.kv_host), std::pair("a step", plan.step),
         std::pair("evidence", plan.of_host ? plan.evidence : 0),
         std::pair("kernel workspace", plan.workspace), std::pair("ring buffers", plan.slots),
+        std::pair("buffers to read experts", plan.expert_readers),
         std::pair("reserve for the driver", plan.reserve)}) {
     if (bytes > 0) absl::StrAppend(&parts, ", ", what, " ", FormatBytes(bytes));
   }

@@ -218,6 +218,7 @@ void LogMemory(const Logger& log, const MemoryPlan& plan) {
                       {"step", bytes(plan.step)},
                       {"workspace", bytes(plan.workspace)},
                       {"slots", bytes(plan.slots)},
+                      {"expert_readers", bytes(plan.expert_readers)},
                       {"evidence", bytes(plan.evidence)},
                       {"host_tiers", bytes(plan.host_tiers)},
                       {"reserve", bytes(plan.reserve)},

@@ -65,11 +65,12 @@ struct RankLoad {
 struct MemoryForecast {
   int64_t program = 0;  // resident after loading, without weights: code, tokenizer
   int64_t weights = 0;
-  int64_t kv = 0;         // pages taken: once written they stay resident
-  int64_t kv_host = 0;    // pages in the host tier, likewise
-  int64_t step = 0;       // step arenas of all ranks
-  int64_t ring = 0;       // buffers for messages between ranks; 0 if ranks share memory
-  int64_t workspace = 0;  // scratch memory of kernels, its largest size so far
+  int64_t kv = 0;       // pages taken: once written they stay resident
+  int64_t kv_host = 0;  // pages in the host tier, likewise
+  int64_t step = 0;     // step arenas of all ranks
+  int64_t ring = 0;     // buffers for messages between ranks; 0 if ranks share memory
+  // Scratch memory of kernels, its largest size so far, and of threads that read experts.
+  int64_t workspace = 0;
   // Token ids, page tables and evidence of requests, and cached prefixes.
   int64_t requests = 0;
 
@@ -93,6 +94,9 @@ struct MemoryPlan {
   size_t step = 0;       // activations
   size_t workspace = 0;  // scratch memory of kernels; on the host allocated on demand
   size_t slots = 0;      // receive buffers for ranks on other devices
+  // Of the threads that read experts (EngineOptions::expert_memory_bytes), allocated at the start
+  // and written on demand. 0: all experts are in memory.
+  size_t expert_readers = 0;
   // Evidence of answers, of the host's memory and allocated on demand: all that its ranks can take
   // at once. Requests that find no room in it wait.
   size_t evidence = 0;
@@ -102,7 +106,8 @@ struct MemoryPlan {
   size_t host_tiers = 0;
 
   size_t needed() const {  // of `free`
-    return kv + kv_host + step + workspace + slots + reserve + (of_host ? evidence : 0);
+    return kv + kv_host + step + workspace + slots + expert_readers + reserve +
+           (of_host ? evidence : 0);
   }
 };
 

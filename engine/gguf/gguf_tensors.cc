@@ -380,15 +380,26 @@ void GgufTensors::MakeRow(const Entry& entry, const GgufTensor& tensor, const st
   for (int64_t i = 0; i < values; ++i) numbers[i] -= 1;
 }
 
+// Bytes of a stored row: those of the tensor's own rows, but for vectors taken number by number.
+size_t GgufTensors::StoredRowBytes(const Entry& entry) {
+  const bool numbers = entry.form == Form::kValues && entry.source->type->block == 1;
+  return numbers ? entry.row_bytes / DTypeSize(entry.info.dtype) * entry.source->type->bytes
+                 : entry.source->row_bytes();
+}
+
+// How many rows are read at a time, so that little memory is needed besides the destination.
+int64_t GgufTensors::PartRows(const Entry& entry) {
+  constexpr size_t kPartBytes = size_t{1} << 20;
+  const int64_t rows =
+      std::max<int64_t>({entry.head_rows, 2, static_cast<int64_t>(kPartBytes / entry.row_bytes)});
+  return entry.head_rows > 0 ? rows / entry.head_rows * entry.head_rows : rows / 2 * 2;
+}
+
 // Rows [begin, end), of which the first `skip` bytes are left out and as many written as fit.
 absl::Status GgufTensors::ReadRows(const Entry& entry, int64_t begin, int64_t end, size_t skip,
                                    std::span<std::byte> destination) const {
   const int64_t sources = entry.odd == nullptr ? 1 : 2;
-  // Bytes of a stored row: those of the tensor's own rows, but for vectors taken number by number.
-  const bool numbers = entry.form == Form::kValues && entry.source->type->block == 1;
-  const size_t stored_bytes =
-      numbers ? entry.row_bytes / DTypeSize(entry.info.dtype) * entry.source->type->bytes
-              : entry.source->row_bytes();
+  const size_t stored_bytes = StoredRowBytes(entry);
   // Stored rows that the made ones need: all of a head where rows are reordered.
   const int64_t unit = entry.head_rows > 0 ? entry.head_rows : sources;
   const int64_t from = (entry.first + begin / unit * unit) / sources;
@@ -425,12 +436,7 @@ absl::Status GgufTensors::ReadRange(absl::string_view name, size_t offset,
   const Entry& entry = entries_.find(name)->second;
   ANNULUS_CHECK(offset + destination.size() <= static_cast<size_t>(entry.rows) * entry.row_bytes)
       << name;
-  // Reads a bounded part at a time, so that little memory is needed besides the destination.
-  constexpr size_t kPartBytes = size_t{1} << 20;
-  const int64_t unit =
-      std::max<int64_t>({entry.head_rows, 2, static_cast<int64_t>(kPartBytes / entry.row_bytes)});
-  const int64_t step =
-      entry.head_rows > 0 ? unit / entry.head_rows * entry.head_rows : unit / 2 * 2;
+  const int64_t step = PartRows(entry);
   while (!destination.empty()) {
     const auto begin = static_cast<int64_t>(offset / entry.row_bytes);
     const int64_t end = std::min<int64_t>(
@@ -445,6 +451,18 @@ absl::Status GgufTensors::ReadRange(absl::string_view name, size_t offset,
     destination = destination.subspan(bytes);
   }
   return absl::OkStatus();
+}
+
+// The stored rows, a made one, and its values in float32: see ReadRows and MakeRow.
+size_t GgufTensors::RangeMemory(absl::string_view name, size_t bytes) const {
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) return 0;
+  const Entry& entry = found->second;
+  const auto touched = static_cast<int64_t>(bytes / entry.row_bytes) + 2;
+  const int64_t made = std::min({touched, PartRows(entry), entry.rows});
+  const int64_t unit = std::max<int64_t>(entry.head_rows, 2);
+  const size_t stored = static_cast<size_t>(made + 2 * unit) * StoredRowBytes(entry);
+  return stored + entry.row_bytes + entry.row_bytes / DTypeSize(entry.info.dtype) * sizeof(float);
 }
 
 }  // namespace annulus

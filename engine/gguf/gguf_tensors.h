@@ -42,6 +42,7 @@ class GgufTensors final : public TensorSource {
   absl::Status Read(absl::string_view name, std::span<std::byte> destination) const override;
   absl::Status ReadRange(absl::string_view name, size_t offset,
                          std::span<std::byte> destination) const override;
+  size_t RangeMemory(absl::string_view name, size_t bytes) const override;
 
   // Whether any matrix is quantized, so that the file does not determine a dtype to compute in.
   bool quantized() const { return quantized_; }
@@ -92,6 +93,8 @@ class GgufTensors final : public TensorSource {
   Entry MakeEntry(const GgufTensor& tensor, std::vector<int64_t> shape, Form form) const;
   void MakeRow(const Entry& entry, const GgufTensor& tensor, const std::byte* stored,
                std::vector<std::byte>& row) const;
+  static size_t StoredRowBytes(const Entry& entry);
+  static int64_t PartRows(const Entry& entry);
   absl::Status ReadRows(const Entry& entry, int64_t begin, int64_t end, size_t skip,
                         std::span<std::byte> destination) const;
 

@@ -56,8 +56,14 @@ void Append(const std::vector<Row>& rows, std::string& text) {
 // documents and calls are not: how much clients send is for the operator to judge.
 std::string Notes(const CapacityTable& table, const ServiceMemory& services) {
   size_t most = 0;
-  for (const CapacityCase& planned : table.cases) most = std::max(most, planned.plan.evidence);
+  size_t readers = 0;
+  for (const CapacityCase& planned : table.cases) {
+    most = std::max(most, planned.plan.evidence);
+    readers = std::max(readers, planned.plan.expert_readers);
+  }
   const std::string evidence = absl::StrCat("evidence (up to ", Bytes(most), ")");
+  const std::string experts =
+      readers == 0 ? "" : absl::StrCat("buffers to read experts (", Bytes(readers), "), ");
   const std::string replay =
       absl::StrCat(Bytes(services.replay), " of answers kept for retries (--max-replay-memory)");
   const std::string clients =
@@ -67,7 +73,7 @@ std::string Notes(const CapacityTable& table, const ServiceMemory& services) {
     return absl::StrCat(
         "Memory of the machine; kv: keys and values. Other memory: activations of a step, "
         "kernel\nworkspace, ",
-        evidence, ", --kv-host, this program, ", replay,
+        experts, evidence, ", --kv-host, this program, ", replay,
         ".\nNot counted: what clients can use, up to ", clients);
   }
   return absl::StrCat(

@@ -80,8 +80,14 @@ absl::Status ExpertCache::Start() {
       slot.ready = true;
     }
   }
+  std::vector<MatrixReader> readers;
+  for (int i = 0; i < parts_.readers; ++i) {
+    ANNULUS_RETURN_IF_ERROR(readers.emplace_back(parts_.make_reader()).Reserve(parts_.reading));
+  }
   try {
-    for (int i = 0; i < parts_.readers; ++i) readers_.emplace_back([this] { Read(); });
+    for (MatrixReader& reader : readers) {
+      readers_.emplace_back([this, own = std::move(reader)]() mutable { Read(own); });
+    }
   } catch (const std::exception&) {
     // Fewer readers take longer, and that is all.
   }
@@ -94,12 +100,6 @@ ExpertCounts ExpertCache::counts() const {
   return counts_;
 }
 
-void ExpertCache::CountStep(bool waited) {
-  const std::lock_guard lock(mutex_);
-  ++counts_.steps;
-  if (waited) ++counts_.waited_steps;
-}
-
 void ExpertCache::Abort(const absl::Status& why) {
   ANNULUS_CHECK(!why.ok()) << "an abort needs its reason";
   const std::lock_guard lock(mutex_);
@@ -110,6 +110,12 @@ void ExpertCache::Abort(const absl::Status& why) {
 void ExpertCache::Resume() {
   const std::lock_guard lock(mutex_);
   aborted_ = absl::OkStatus();
+}
+
+void ExpertCache::CountStep(bool waited) {
+  const std::lock_guard lock(mutex_);
+  ++counts_.steps;
+  if (waited) ++counts_.waited_steps;
 }
 
 // ---- walks
@@ -205,8 +211,7 @@ absl::Status ExpertCache::Await(Walk& walk, int32_t place, std::unique_lock<std:
 
 // ---- readers
 
-void ExpertCache::Read() {
-  MatrixReader reader = parts_.make_reader();
+void ExpertCache::Read(MatrixReader& reader) {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     const std::optional<Load> load = NextLoad();

@@ -64,6 +64,7 @@ class ExpertCache {
     std::function<MatrixReader()> make_reader;
     std::shared_ptr<const TensorSource> source;
     int readers = 1;
+    ReadingBytes reading;  // of each reader
     std::chrono::milliseconds longest_wait{0};
   };
   explicit ExpertCache(Parts parts);
@@ -77,26 +78,29 @@ class ExpertCache {
   // as there are slots get a target, the same of each layer. Call once, before Start.
   void AddMatrices(std::vector<MatrixToLoad>& matrices);
 
-  // Starts the readers. Call it when the matrices of AddMatrices and all biases are loaded.
-  // RESOURCE_EXHAUSTED if the system gives no thread.
+  // Starts the readers, each with all memory that it needs. Call it when the matrices of
+  // AddMatrices and all biases are loaded. RESOURCE_EXHAUSTED if the system gives no thread or no
+  // memory.
   absl::Status Start();
 
   size_t bytes() const { return parts_.sizes.bytes(); }
+  // What each reader takes besides.
+  size_t reader_bytes() const { return parts_.reading.total(); }
   ExpertCounts counts() const;
 
   // Counts a step of a rank that needed experts.
   void CountStep(bool waited);
 
-  // A step's way through the experts of one layer. Used by one thread.
-  class Walk {
-   public:
-    // `ends`: [experts + 1]; the walk needs expert e if ends[e + 1] > ends[e], for as many choices
   // Ends the waits of the steps under way: until Resume, Hold returns `why` where it would wait.
   // The first status wins; it must not be OK. Reads go on, and nothing waits for them.
   void Abort(const absl::Status& why);
   // Call it when no step runs.
   void Resume();
 
+  // A step's way through the experts of one layer. Used by one thread.
+  class Walk {
+   public:
+    // `ends`: [experts + 1]; the walk needs expert e if ends[e + 1] > ends[e], for as many choices
     // of the router. Must not change while the walk lives.
     Walk(ExpertCache& cache, int layer, std::span<const int32_t> ends);
     ~Walk();
@@ -151,7 +155,7 @@ class ExpertCache {
   void Release(Walk& walk);
 
   // What readers do, all with the mutex held but Fill.
-  void Read();
+  void Read(MatrixReader& reader);
   std::optional<Load> NextLoad();
   int32_t FindSlot(bool blocked) const;
   bool GoesBefore(const Slot& a, const Slot& b) const;
@@ -184,10 +188,10 @@ class ExpertCache {
   int64_t finished_ = 0;  // reads, failed ones too
   bool no_slot_ = false;  // a reader found something to read, and no slot for it
   bool stopping_ = false;
+  absl::Status aborted_;  // OK: waits may go on
   ExpertCounts counts_;
 };
 
 }  // namespace annulus
-  absl::Status aborted_;  // OK: waits may go on
 
 #endif  // ANNULUS_ENGINE_MODEL_EXPERTS_EXPERT_CACHE_H_

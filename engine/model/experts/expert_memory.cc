@@ -11,6 +11,20 @@
 
 namespace annulus {
 
+int ExpertReaders(int threads) {
+  constexpr int kMostReaders = 4;
+  return std::clamp(threads, 1, kMostReaders);
+}
+
+ReadingBytes ExpertReadingBytes(const std::vector<ExpertPlace>& experts,
+                                const MatrixReader& reader) {
+  ReadingBytes bytes;
+  for (const ExpertPlace& expert : experts) {
+    for (const StoredMatrix& stored : expert.stored) bytes.Cover(LoadingBytes(stored, reader));
+  }
+  return bytes;
+}
+
 absl::StatusOr<std::optional<ExpertSlotSizes>> SizeExpertSlots(
     const std::vector<ExpertPlace>& experts, int chosen, int64_t limit, const OpTable& ops) {
   ANNULUS_CHECK(!experts.empty());  // ParseExperts

@@ -48,6 +48,14 @@ struct ExpertSlotSizes {
   size_t bytes() const { return slot_bytes * slots; }
 };
 
+// How many threads read experts where the process has so many threads. More would only wait for the
+// same disk, or take processors from ranks.
+int ExpertReaders(int threads);
+
+// What a thread takes that reads any of these experts. Call after MatrixReader::Check.
+ReadingBytes ExpertReadingBytes(const std::vector<ExpertPlace>& experts,
+                                const MatrixReader& reader);
+
 // How many slots `limit` bytes hold; nothing if there is room for all experts, of which there is at
 // least one. `chosen`: experts that a row of one layer needs. INVALID_ARGUMENT, with the numbers,
 // if the limit is below 2 * chosen experts. Otherwise the errors of OpTable::matrix_bytes.

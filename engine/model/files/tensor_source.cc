@@ -32,6 +32,11 @@ absl::Status TensorSource::ReadRange(absl::string_view name, size_t offset,
   return absl::OkStatus();
 }
 
+size_t TensorSource::RangeMemory(absl::string_view name, size_t bytes) const {
+  const absl::StatusOr<TensorInfo> info = Describe(name);
+  return info.ok() && info->bytes() > bytes ? info->bytes() : 0;
+}
+
 absl::StatusOr<std::vector<float>> ReadAsFloat(const TensorSource& source, absl::string_view name) {
   ANNULUS_ASSIGN_OR_RETURN(const TensorInfo info, source.Describe(name));
   if (info.dtype != DType::kF32 && info.dtype != DType::kBF16 && info.dtype != DType::kF16) {

@@ -53,6 +53,10 @@ class TensorSource {
   // The default reads the whole tensor; sources with large tensors should override it.
   virtual absl::Status ReadRange(absl::string_view name, size_t offset,
                                  std::span<std::byte> destination) const;
+
+  // The most memory that ReadRange takes for so many bytes while it runs, besides the destination.
+  // The default is that of the default ReadRange. 0 if there is no such tensor.
+  virtual size_t RangeMemory(absl::string_view name, size_t bytes) const;
 };
 
 // Reads a tensor and widens its elements to float32, exactly. FAILED_PRECONDITION for element types

@@ -116,6 +116,13 @@ class RandomTensors final : public TensorSource {
     return absl::OkStatus();
   }
 
+  size_t RangeMemory(absl::string_view name, size_t bytes) const override {
+    const auto info = Describe(name);
+    if (!info.ok()) return 0;
+    const size_t drawn = bytes + static_cast<size_t>(kBlock) * DTypeSize(dtype_);
+    return info->shape.size() < 2 ? TensorSource::RangeMemory(name, bytes) : drawn;
+  }
+
  private:
   // Keeps the magnitude of the vectors that a matrix is applied to: [out, in], or [experts, in,
   // out].

@@ -13,6 +13,7 @@
 #include "kernels/base/device_error.h"
 #include "kernels/base/row_converter.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/ops/linear.h"
 
 namespace annulus {
 namespace {
@@ -156,6 +157,18 @@ absl::Status LoadMatrices(const std::vector<MatrixToLoad>& matrices,
   ANNULUS_RETURN_IF_ERROR(packing.Run(make_reader, backend.capabilities().threads));
   error.Add(packing.error());
   return absl::OkStatus();
+}
+
+// pack_rows stages kPackRows rows at most, as they are packed and padded, and widens one to
+// float32. Names, and shapes of tensors, are little beside them.
+ReadingBytes LoadingBytes(const StoredMatrix& matrix, const MatrixReader& reader) {
+  constexpr size_t kNames = 4096;
+  constexpr int64_t kPadded = 256;  // no table pads rows to multiples of more values
+  const int64_t cols = (matrix.cols + kPadded - 1) / kPadded * kPadded;
+  ReadingBytes bytes = reader.BytesFor(matrix);
+  const size_t packing = static_cast<size_t>((kPackRows + 1) * cols) * sizeof(float);
+  bytes.passing = std::max(bytes.passing, packing) + kNames;
+  return bytes;
 }
 
 absl::Status LoadMatrix(const MatrixToLoad& matrix, MatrixReader& reader, const OpTable& ops) {

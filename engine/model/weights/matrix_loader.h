@@ -36,6 +36,9 @@ absl::Status LoadMatrices(const std::vector<MatrixToLoad>& matrices,
                           const std::function<MatrixReader()>& make_reader, Backend& backend,
                           const OpTable& ops, QuantizationError& error);
 
+// Memory that LoadMatrix takes for a matrix besides its target, the reader's buffers included.
+ReadingBytes LoadingBytes(const StoredMatrix& matrix, const MatrixReader& reader);
+
 // Packs one matrix, whose target has storage, on the calling thread. Errors as for LoadMatrices.
 absl::Status LoadMatrix(const MatrixToLoad& matrix, MatrixReader& reader, const OpTable& ops);
 

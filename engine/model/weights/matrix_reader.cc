@@ -94,6 +94,13 @@ void Transpose(const std::byte* columns, int64_t stride, int64_t step, int64_t r
 
 }  // namespace
 
+void ReadingBytes::Cover(const ReadingBytes& other) {
+  stored = std::max(stored, other.stored);
+  scales = std::max(scales, other.scales);
+  made = std::max(made, other.made);
+  passing = std::max(passing, other.passing);
+}
+
 int64_t SliceRows(const StoredMatrix& matrix) {
   return matrix.transposed ? matrix.shape[2] : matrix.shape[matrix.shape.size() - 2];
 }
@@ -215,6 +222,68 @@ int64_t MatrixReader::BlockRows(const StoredMatrix& matrix) const {
   return std::max<int64_t>(1, kBlockElements / matrix.cols / kPackRows) * kPackRows;
 }
 
+// As the functions that read each form.
+ReadingBytes MatrixReader::BytesFor(const StoredMatrix& matrix) const {
+  const int64_t count = std::min(BlockRows(matrix), matrix.rows);
+  const size_t floats = static_cast<size_t>(count * matrix.cols) * sizeof(float);
+  ReadingBytes bytes;
+  const auto add = [&](const std::string& name, size_t row_bytes, size_t& buffer) {
+    buffer = RowsMemory(matrix, count, row_bytes);
+    bytes.passing = std::max(bytes.passing, source_.RangeMemory(name, buffer));
+  };
+  if (IsMxfp4(matrix)) {
+    const int64_t blocks = matrix.cols / kFp4Block;
+    add(matrix.name + "_blocks", static_cast<size_t>(blocks * kFp4Bytes), bytes.stored);
+    add(matrix.name + "_scales", static_cast<size_t>(blocks), bytes.scales);
+    bytes.made = floats;
+    return bytes;
+  }
+  const absl::StatusOr<TensorInfo> info = source_.Describe(matrix.name);
+  ANNULUS_CHECK(info.ok()) << info.status();
+  const size_t width = DTypeSize(info->dtype);
+  if (IsPlain(info->dtype)) {
+    if (!matrix.transposed) {
+      add(matrix.name, static_cast<size_t>(matrix.cols) * width, bytes.stored);
+      return bytes;
+    }
+    bytes.stored = static_cast<size_t>(matrix.cols * matrix.shape[2]) * width;
+    bytes.passing = source_.RangeMemory(matrix.name, bytes.stored);
+    bytes.made = static_cast<size_t>(count * matrix.cols) * width;
+    return bytes;
+  }
+  const absl::StatusOr<DType> dtype = CheckCodes(matrix, *info);
+  const std::string name = FindScales(matrix.name);
+  const absl::StatusOr<TensorInfo> scale = source_.Describe(name);
+  ANNULUS_CHECK(dtype.ok() && scale.ok()) << dtype.status() << scale.status();
+  // Scales that are read whole, as float32.
+  const size_t whole = static_cast<size_t>(scale->elements()) * sizeof(float) + scale->bytes() +
+                       source_.RangeMemory(name, scale->bytes());
+  if (*dtype == DType::kBF16) {  // see Check
+    add(matrix.name, static_cast<size_t>(matrix.cols), bytes.stored);
+    bytes.passing = std::max(bytes.passing, whole);
+    bytes.made = floats;
+    return bytes;
+  }
+  add(matrix.name, QuantizedRowBytes(*dtype, matrix.cols), bytes.stored);
+  if (QuantizedGroup(*dtype) > 0) {
+    add(name, QuantizedScaleBytes(*dtype, matrix.cols), bytes.scales);
+    return bytes;
+  }
+  bytes.made = static_cast<size_t>(count) * sizeof(float);
+  if (scale->elements() > 1) {
+    add(name, DTypeSize(scale->dtype), bytes.scales);
+  } else {
+    bytes.passing = std::max(bytes.passing, whole);
+  }
+  return bytes;
+}
+
+absl::Status MatrixReader::Reserve(const ReadingBytes& bytes) {
+  ANNULUS_RETURN_IF_ERROR(stored_.Get(bytes.stored).status());
+  ANNULUS_RETURN_IF_ERROR(scales_.Get(bytes.scales).status());
+  return made_.Get(bytes.made).status();
+}
+
 absl::StatusOr<HostTensorView> MatrixReader::Read(const StoredMatrix& matrix, int64_t first,
                                                   int64_t count) {
   ANNULUS_CHECK(first >= 0 && count > 0 && first + count <= matrix.rows) << matrix.name;
@@ -233,13 +302,22 @@ absl::StatusOr<HostTensorView> MatrixReader::Read(const StoredMatrix& matrix, in
   return HostTensorView{values, info.dtype, count, matrix.cols};
 }
 
+size_t MatrixReader::RowsMemory(const StoredMatrix& matrix, int64_t count, size_t row_bytes) {
+  if (const int64_t head = matrix.heads.rows; head > 0) {
+    // The rows, and all heads that they touch.
+    const int64_t heads = (count + 2 * (head - 1)) / head;
+    return static_cast<size_t>(count + heads * head) * row_bytes;
+  }
+  return static_cast<size_t>((count - 1) * matrix.step + 1) * row_bytes;
+}
+
 // Rows of `row_bytes` each; those that do not follow each other are read with what lies between.
 absl::StatusOr<std::byte*> MatrixReader::ReadRows(const std::string& name, const Rows& rows,
                                                   size_t row_bytes, Buffer& buffer) {
   const StoredMatrix& matrix = rows.matrix;
   if (matrix.heads.rows > 0) return ReadOrderedRows(name, rows, row_bytes, buffer);
   const int64_t begin = matrix.slice * SliceRows(matrix) + matrix.first + rows.first * matrix.step;
-  const size_t bytes = static_cast<size_t>((rows.count - 1) * matrix.step + 1) * row_bytes;
+  const size_t bytes = RowsMemory(matrix, rows.count, row_bytes);
   ANNULUS_ASSIGN_OR_RETURN(std::byte* const data, buffer.Get(bytes));
   ANNULUS_RETURN_IF_ERROR(
       source_.ReadRange(name, static_cast<size_t>(begin) * row_bytes, std::span(data, bytes)));

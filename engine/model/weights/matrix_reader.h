@@ -59,6 +59,19 @@ struct StoredVector {
   HeadOrder heads = {};
 };
 
+// Memory that it takes to read a matrix block by block, in bytes.
+struct ReadingBytes {
+  // Buffers that a MatrixReader keeps: of what is stored, of scales, and of what becomes of it.
+  size_t stored = 0;
+  size_t scales = 0;
+  size_t made = 0;
+  size_t passing = 0;  // besides them, while a block is read or packed
+
+  size_t total() const { return stored + scales + made + passing; }
+  // Grows to what either needs.
+  void Cover(const ReadingBytes& other);
+};
+
 // Name of the tensor with the scales, if a matrix is stored as codes with scales per row or group.
 std::string ScaleTensorName(absl::string_view matrix);
 
@@ -108,6 +121,13 @@ class MatrixReader {
   // results, a multiple of kPackRows; all rows if single rows cannot be read. Call after Check.
   int64_t BlockRows(const StoredMatrix& matrix) const;
 
+  // What reading the matrix takes, BlockRows rows at a time. Call after Check.
+  ReadingBytes BytesFor(const StoredMatrix& matrix) const;
+
+  // Takes the buffers ahead: Read then takes none for matrices that need no more. `passing` does
+  // not matter. RESOURCE_EXHAUSTED: out of memory.
+  absl::Status Reserve(const ReadingBytes& bytes);
+
   // Reads rows [first, first + count), dense or as codes with scales. The result is valid until the
   // next call. Call after Check. RESOURCE_EXHAUSTED: out of memory.
   absl::StatusOr<HostTensorView> Read(const StoredMatrix& matrix, int64_t first, int64_t count);
@@ -136,6 +156,8 @@ class MatrixReader {
   std::string FindScales(const std::string& name) const;
   absl::StatusOr<DType> CheckMxfp4(const StoredMatrix& matrix) const;
   absl::StatusOr<DType> CheckCodes(const StoredMatrix& matrix, const TensorInfo& codes) const;
+  // Bytes of a buffer for so many rows of `row_bytes` each; see ReadRows.
+  static size_t RowsMemory(const StoredMatrix& matrix, int64_t count, size_t row_bytes);
   absl::StatusOr<std::byte*> ReadRows(const std::string& name, const Rows& rows, size_t row_bytes,
                                       Buffer& buffer);
   absl::StatusOr<std::byte*> ReadOrderedRows(const std::string& name, const Rows& rows,

@@ -241,9 +241,6 @@ absl::StatusOr<Places> FindPlaces(const ModelConfig& config, const TensorSource&
 
 // ---- experts that do not fit
 
-// Threads that read them. More would only wait for the same disk, or take processors from ranks.
-constexpr int kMostReaders = 4;
-
 // Whether the matrix is one of an expert: those are all that ops list.
 bool IsOfExpert(const MatrixSlot& slot) { return slot.listed_with.has_value(); }
 
@@ -297,7 +294,8 @@ absl::StatusOr<std::shared_ptr<ExpertCache>> MakeExpertCache(const ModelConfig& 
   parts.source = memory.source;
   parts.make_reader = [source = memory.source, rows = config.fp8_block_rows,
                        cols = config.fp8_block_cols] { return MatrixReader(*source, rows, cols); };
-  parts.readers = std::clamp(backend.capabilities().threads, 1, kMostReaders);
+  parts.readers = ExpertReaders(backend.capabilities().threads);
+  parts.reading = ExpertReadingBytes(parts.places, parts.make_reader());
   parts.longest_wait = memory.longest_wait;
   return std::make_shared<ExpertCache>(std::move(parts));
 }
@@ -363,6 +361,7 @@ absl::StatusOr<ModelWeights> LoadWeights(const ModelConfig& config, const Tensor
   }
   if (cached) {
     weights.bytes += weights.expert_cache->bytes();
+    weights.expert_reader_bytes = weights.expert_cache->reader_bytes();
     ANNULUS_RETURN_IF_ERROR(weights.expert_cache->Start());
   }
   return weights;
@@ -372,15 +371,18 @@ absl::StatusOr<ModelWeights> ShapeWeights(const ModelConfig& config, const Tenso
                                           const OpTable& ops, std::optional<DType> dtype,
                                           int64_t expert_limit) {
   ModelWeights weights;
-  ANNULUS_ASSIGN_OR_RETURN(const Places places,
-                           FindPlaces(config, source, MakeReader(config, source), dtype, weights));
+  const MatrixReader reader = MakeReader(config, source);
+  ANNULUS_ASSIGN_OR_RETURN(const Places places, FindPlaces(config, source, reader, dtype, weights));
   std::optional<ExpertSlotSizes> cache;
   if (expert_limit > 0 && config.experts.count > 0) {
+    const std::vector<ExpertPlace> experts = FindExperts(places, weights);
     ANNULUS_ASSIGN_OR_RETURN(
-        cache, SizeExpertSlots(FindExperts(places, weights), config.experts.routing.chosen,
-                               expert_limit, ops));
+        cache, SizeExpertSlots(experts, config.experts.routing.chosen, expert_limit, ops));
+    if (cache.has_value()) {
+      weights.bytes += cache->bytes();
+      weights.expert_reader_bytes = ExpertReadingBytes(experts, reader).total();
+    }
   }
-  if (cache.has_value()) weights.bytes += cache->bytes();
   for (size_t i = 0; i < places.dtypes.size(); ++i) {
     const auto& [stored, target, listed_with] = places.slots.matrices[i];
     const absl::StatusOr<size_t> bytes =

@@ -114,6 +114,9 @@ struct ModelWeights {
   std::vector<std::string> warnings;           // tensors of the checkpoint that nothing uses
   // Holds experts while not all are in memory; null: all are.
   std::shared_ptr<ExpertCache> expert_cache;
+  // The host's memory that each thread takes that reads experts, of which there are as many as
+  // ExpertReaders says; 0 if all are in memory.
+  size_t expert_reader_bytes = 0;
 
   const PackedMatrix& head() const { return separate_head ? *separate_head : embedding; }
 };

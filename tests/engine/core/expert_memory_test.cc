@@ -18,7 +18,9 @@
 
 #include "engine/capacity.h"
 #include "engine/engine_seams.h"
+#include "engine/memory_plan.h"
 #include "engine/model/model_config.h"
+#include "kernels/base/format_bytes.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cpu/register.h"
 #include "kernels/planned_backend.h"
@@ -126,6 +128,8 @@ class ExpertMemoryTest : public ::testing::Test {
         ASSERT_TRUE(plan.ok()) << plan.status();
         EXPECT_EQ(engine->Load().plan.weights, plan->weights) << where;
         EXPECT_LT(plan->weights, all->Load().plan.weights) << where;
+        EXPECT_EQ(engine->Load().plan.expert_readers, plan->expert_readers) << where;
+        EXPECT_GT(plan->expert_readers, 0u) << where;
         EXPECT_GT(Metric(*engine, "misses_total"), 0) << where;
         EXPECT_GT(Metric(*engine, "hits_total"), 0) << where;
         EXPECT_GT(Metric(*engine, "read_bytes_total"), 0) << where;
@@ -275,6 +279,7 @@ TEST_F(ExpertMemoryTest, WithRoomForAllTheModelIsLoadedAsEver) {
   const std::string model = GoldenModel("qwen3_moe");
   const auto with = Make(Options(model, 1, 64 << 20));
   EXPECT_EQ(with->Load().plan.weights, Make(Options(model, 1, 0))->Load().plan.weights);
+  EXPECT_EQ(with->Load().plan.expert_readers, 0u);
   WaitSampled(*Ask(*with, {5, 6, 7}));
   EXPECT_EQ(Metric(*with, "steps_total"), 0);
 }
@@ -321,6 +326,24 @@ TEST_F(ExpertMemoryTest, LimitsAreRefusedWithTheNumbers) {
       CreateEngine(Options(GoldenModel("qwen3"), 1, 1 << 20), *backend_, registry_).status();
   EXPECT_EQ(dense.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(dense.message()), HasSubstr("the model has no experts; leave it out"));
+}
+
+// In the plan, in what admission foresees, and in the error of a plan that does not fit.
+TEST_F(ExpertMemoryTest, ReadersAreInThePlan) {
+  const std::string model = GoldenModel("qwen3_moe");
+  const auto engine = Make(Options(model, 1, Least(model, std::nullopt)));
+  const EngineLoad load = engine->Load();
+  MemoryPlan plan = load.plan;
+  EXPECT_GE(load.memory.workspace, static_cast<int64_t>(plan.expert_readers));
+  const size_t needed = plan.needed();
+  const size_t readers = std::exchange(plan.expert_readers, 0);
+  EXPECT_EQ(plan.needed(), needed - readers);
+  plan.expert_readers = readers;
+  plan.free = needed;
+  EXPECT_EQ(CheckPlan(plan, 1), absl::OkStatus());
+  plan.free = needed - 1;
+  EXPECT_THAT(std::string(CheckPlan(plan, 1).message()),
+              HasSubstr("buffers to read experts " + FormatBytes(readers)));
 }
 
 // Keys may describe experts that no layer has.

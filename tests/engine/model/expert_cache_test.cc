@@ -143,8 +143,11 @@ TEST_F(ExpertCacheTest, LessThanTwiceWhatATokenNeedsIsRefused) {
 TEST_F(ExpertCacheTest, TakesWhatWasPlanned) {
   for (const int slots : {kLeastSlots, 11, kLayers * kExperts}) {
     const int64_t limit = slots * expert_bytes_ + expert_bytes_ / 2;
-    EXPECT_EQ(ShapeWeights(config_, *source_, ops_, std::nullopt, limit)->bytes,
-              Load(slots)->bytes);
+    const auto planned = ShapeWeights(config_, *source_, ops_, std::nullopt, limit);
+    const auto taken = Load(slots);
+    EXPECT_EQ(planned->bytes, taken->bytes);
+    EXPECT_EQ(planned->expert_reader_bytes, taken->expert_reader_bytes);
+    EXPECT_EQ(taken->expert_reader_bytes > 0, taken->expert_cache != nullptr);
   }
 }
 
@@ -224,9 +227,6 @@ TEST_F(ExpertCacheTest, AWaitHasABound) {
   source_->Close(false);
 }
 
-// Ranks walk at the same time, in layers of their own, and there are fewer slots than they need.
-TEST_F(ExpertCacheTest, RanksShareTheSlots) {
-  for (const int slots : {kLeastSlots, 13}) {
 TEST_F(ExpertCacheTest, AnAbortEndsTheWaitsUntilStepsBeginAgain) {
   const ModelWeights weights = Load(kLeastSlots).value();
   ExpertCache& cache = *weights.expert_cache;
@@ -253,6 +253,9 @@ TEST_F(ExpertCacheTest, AnAbortEndsTheWaitsUntilStepsBeginAgain) {
   WalkThrough(cache, 0, {0, 6});
 }
 
+// Ranks walk at the same time, in layers of their own, and there are fewer slots than they need.
+TEST_F(ExpertCacheTest, RanksShareTheSlots) {
+  for (const int slots : {kLeastSlots, 13}) {
     const ModelWeights weights = Load(slots).value();
     std::vector<std::thread> ranks;
     for (int rank = 0; rank < 5; ++rank) {

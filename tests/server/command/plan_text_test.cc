@@ -53,6 +53,14 @@ TEST(PlanText, SaysWhatClientsCanAdd) {
                     HasSubstr("768 MiB of calls in progress (--max-prompts-memory)")));
 }
 
+TEST(PlanText, BuffersToReadExpertsAreOtherMemory) {
+  CapacityTable table = Table(/*of_host=*/true);
+  table.cases[0].plan.expert_readers = 12 * kMiB;
+  const std::string text = PlanText(table, "a machine", kServices);
+  EXPECT_THAT(text, HasSubstr("200 MiB       148 MiB       500 MiB"));
+  EXPECT_THAT(text, HasSubstr("workspace, buffers to read experts (12 MiB), evidence (up to"));
+}
+
 // The table is of the GPU's memory alone.
 TEST(PlanText, OfAGpuTheHostsMemoryIsSaidBesides) {
   const std::string text = PlanText(Table(/*of_host=*/false), "a GPU", kServices);
