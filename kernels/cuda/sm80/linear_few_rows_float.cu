@@ -3,12 +3,12 @@
 // sums meet at the end in the order of linear_weights.h. So a row has the bits that linear.cu gives
 // it.
 //
-// A warp's weights pass through a ring in shared memory (weight_ring.h). Inputs are fetched into
-// registers one chunk ahead, and pass through shared memory to the lanes that multiply them.
-// Compiled without contraction.
+// A warp's weights pass through a ring in shared memory (few_rows/weight_ring.h). Inputs are
+// fetched into registers one chunk ahead, and pass through shared memory to the lanes that multiply
+// them. Compiled without contraction.
 #include "kernels/cuda/common/launch.h"
-#include "kernels/cuda/sm80/few_rows_work.h"
-#include "kernels/cuda/sm80/weight_ring.h"
+#include "kernels/cuda/sm80/few_rows/weight_ring.h"
+#include "kernels/cuda/sm80/few_rows/work.h"
 
 namespace annulus::cuda {
 namespace {

@@ -24,7 +24,7 @@
 namespace annulus::cuda {
 
 // Elements of a row in each part: whole chunks of 64, which no group of 4-bit codes crosses.
-ANNULUS_DEVICE int64_t PartDepth(int64_t in_features) {
+constexpr int64_t PartDepth(int64_t in_features) {
   constexpr int64_t kUnit = 64;
   return (in_features + kDepthParts * kUnit - 1) / (kDepthParts * kUnit) * kUnit;
 }

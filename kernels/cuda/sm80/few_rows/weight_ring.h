@@ -1,5 +1,5 @@
-#ifndef ANNULUS_KERNELS_CUDA_SM80_WEIGHT_RING_H_
-#define ANNULUS_KERNELS_CUDA_SM80_WEIGHT_RING_H_
+#ifndef ANNULUS_KERNELS_CUDA_SM80_FEW_ROWS_WEIGHT_RING_H_
+#define ANNULUS_KERNELS_CUDA_SM80_FEW_ROWS_WEIGHT_RING_H_
 
 #include "kernels/cuda/common/matrix.h"
 #include "kernels/cuda/sm80/linear_weights.h"
@@ -15,12 +15,14 @@ struct Part {
   int64_t begin;
   int64_t end;  // padded to a multiple of kDepthStep
 };
-ANNULUS_DEVICE Part PartOfWarp(int64_t in_features) {
+// Part `number` of the depth; the last ones may be empty.
+ANNULUS_DEVICE Part PartOf(int number, int64_t in_features) {
   const int64_t depth = PartDepth(in_features);
   const int64_t padded = (in_features + kDepthStep - 1) / kDepthStep * kDepthStep;
-  const int64_t begin = Smaller(WarpIndex() * depth, padded);
+  const int64_t begin = Smaller(number * depth, padded);
   return {begin, Smaller(begin + depth, padded)};
 }
+ANNULUS_DEVICE Part PartOfWarp(int64_t in_features) { return PartOf(WarpIndex(), in_features); }
 
 // A warp's ring. Stage s of output o holds bytes [s * kStageBytes, ..) of its part of the row, in
 // 16-byte pieces. The places of the pieces differ between outputs, so that lanes of different
@@ -95,4 +97,4 @@ ANNULUS_DEVICE const std::byte* BytesOf(const WeightRing& ring, int stage, int o
 
 }  // namespace annulus::cuda
 
-#endif  // ANNULUS_KERNELS_CUDA_SM80_WEIGHT_RING_H_
+#endif  // ANNULUS_KERNELS_CUDA_SM80_FEW_ROWS_WEIGHT_RING_H_

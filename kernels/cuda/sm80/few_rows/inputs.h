@@ -5,13 +5,13 @@
 #include <cstdint>
 
 #include "kernels/cuda/common/matrix.h"
-#include "kernels/cuda/sm80/few_rows_work.h"
+#include "kernels/cuda/sm80/few_rows/weight_ring.h"
+#include "kernels/cuda/sm80/few_rows/work.h"
 #include "kernels/cuda/sm80/linear_weights.h"
-#include "kernels/cuda/sm80/weight_ring.h"
 
-// The inputs that a warp of linear_few_rows.cu multiplies: those of its part of the depth, rounded
-// to bf16. They are read unit by unit, from the first to the last once for every group of outputs.
-// ChunkInputs serves up to 8 rows, RowInputs more. Both have
+// The inputs that a warp multiplies (tile.h): those of its part of the depth, rounded to bf16. They
+// are read unit by unit, from the first to the last once for every group of outputs. In
+// linear_few_rows.cu ChunkInputs serves up to 8 rows, RowInputs more. All kinds have
 //   units()               the number of units in the part
 //   Take(unit)            makes a unit readable. All lanes call it, with 0, 1 .. units() - 1, then
 //                         from 0 again
@@ -52,6 +52,24 @@ ANNULUS_DEVICE FourFloats LoadFour(const float* from, int left, bool aligned) {
     if (e < left) four.values[e] = from[e];
   }
   return four;
+}
+
+// Elements 8t .. 8t + 7 of a step of a row.
+struct EightInputs {
+  FourFloats fours[2];
+};
+// As bf16, in the order of LowOfPair.
+template <bool kFourBit>
+ANNULUS_DEVICE Bytes16 RoundedPairs(const EightInputs& x) {
+  Bytes16 pairs;
+#pragma unroll
+  for (int p = 0; p < 4; ++p) {
+    const int low = LowOfPair(kFourBit, p);
+    const int high = HighOfPair(kFourBit, p);
+    pairs.words[p] =
+        Pack(BFloat16{}, x.fours[low / 4].values[low % 4], x.fours[high / 4].values[high % 4]);
+  }
+  return pairs;
 }
 
 // Up to 8 rows. They are in the warp's shared memory, a chunk of the part at a time: as many steps
@@ -166,7 +184,7 @@ class RowInputs {
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) now_[s][h] = Rounded(next_[s][h]);
+      for (int h = 0; h < 2; ++h) now_[s][h] = RoundedPairs<kFourBit>(next_[s][h]);
     }
     Ask(unit + 1 < units_ ? unit + 1 : 0);
   }
@@ -177,23 +195,6 @@ class RowInputs {
   }
 
  private:
-  // Elements 8t .. 8t + 7 of a step of a row.
-  struct Eight {
-    FourFloats fours[2];
-  };
-
-  ANNULUS_DEVICE static Bytes16 Rounded(const Eight& x) {
-    Bytes16 pairs;
-#pragma unroll
-    for (int p = 0; p < 4; ++p) {
-      const int low = LowOfPair(kFourBit, p);
-      const int high = HighOfPair(kFourBit, p);
-      pairs.words[p] =
-          Pack(BFloat16{}, x.fours[low / 4].values[low % 4], x.fours[high / 4].values[high % 4]);
-    }
-    return pairs;
-  }
-
   ANNULUS_DEVICE void Ask(int unit) {
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
@@ -216,7 +217,7 @@ class RowInputs {
   int units_;
   bool aligned_;
   Bytes16 now_[2][2];  // [step][row g or g + 8]
-  Eight next_[2][2];
+  EightInputs next_[2][2];
 };
 
 }  // namespace annulus::cuda
