@@ -116,18 +116,30 @@ class SharedInput {
 // Whether weights are multiplied in float32.
 bool InFloat(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16; }
 
-absl::Status LinearOfFewRows(CudaStream& stream, const LinearArguments& arguments,
-                             const ChosenExperts& choices) {
+FewRowsArguments FewRowsOf(const LinearArguments& arguments, const ChosenExperts& choices,
+                           const DeviceInfo& device) {
   const bool exact = InFloat(arguments.weight.dtype);
   const int64_t products = choices.experts == nullptr ? 1 : arguments.output.rows;
   const bool streamed = !exact && choices.experts == nullptr;
-  const int tiles = FewRowsTiles(products * arguments.weight.out_features, !exact, stream.device());
-  const FewRowsArguments few{
-      arguments, choices, tiles,
-      FewRowsBlocks(arguments.weight.out_features, tiles, streamed, stream.device())};
-  return StatusOf(
-      exact ? LaunchFewRowsFloat(stream.handle(), few) : LaunchFewRowsTensor(stream.handle(), few),
-      "linear of few rows");
+  const int tiles = FewRowsTiles(products * arguments.weight.out_features, !exact, device);
+  return {arguments, choices, tiles,
+          FewRowsBlocks(arguments.weight.out_features, tiles, streamed, device)};
+}
+
+// Of the choices, or without any of all rows.
+absl::Status LinearOfChoices(CudaStream& stream, const LinearArguments& arguments,
+                             const ChosenExperts& choices) {
+  const FewRowsArguments few = FewRowsOf(arguments, choices, stream.device());
+  return StatusOf(InFloat(arguments.weight.dtype) ? LaunchFewRowsFloat(stream.handle(), few)
+                                                  : LaunchFewRowsTensor(stream.handle(), few),
+                  "linear of few rows");
+}
+
+absl::Status LinearOfFewRows(SharedInput& shared, const LinearArguments& arguments) {
+  CudaStream& stream = shared.stream();
+  if (InFloat(arguments.weight.dtype)) return LinearOfChoices(stream, arguments, {});
+  return StatusOf(shared.ways().few_rows(stream.handle(), stream.device(), arguments),
+                  "linear of few rows");
 }
 
 // Inputs are rounded, with `codes` to those of Activations::kFp8, which bf16 holds exactly.
@@ -155,10 +167,9 @@ absl::Status LinearOfManyRows(SharedInput& shared, LinearArguments arguments, bo
 }
 
 absl::Status LinearByKernels(SharedInput& shared, const LinearArguments& arguments) {
-  CudaStream& stream = shared.stream();
-  if (arguments.input.rows <= kFewRows) return LinearOfFewRows(stream, arguments, {});
+  if (arguments.input.rows <= kFewRows) return LinearOfFewRows(shared, arguments);
   if (!InFloat(arguments.weight.dtype)) return LinearOfManyRows(shared, arguments, false);
-  return StatusOf(LaunchLinearFloat(stream.handle(), arguments), "linear");
+  return StatusOf(LaunchLinearFloat(shared.stream().handle(), arguments), "linear");
 }
 
 Product ProductOf(const LinearParams& params, int64_t depth) {
@@ -217,7 +228,7 @@ absl::Status Fp8ByKernels(SharedInput& shared, const LinearParams& params) {
   LinearArguments arguments = ArgumentsOf(params);
   if (params.input.rows > kFewRows) return LinearOfManyRows(shared, arguments, true);
   ANNULUS_RETURN_IF_ERROR(TakeCodes(shared, arguments));
-  return LinearOfFewRows(shared.stream(), arguments, {});
+  return LinearOfFewRows(shared, arguments);
 }
 
 // Multiplies codes with the library. Returns false if the library does not support it; then only
@@ -415,6 +426,11 @@ absl::Status PackRows(PackedMatrix& matrix, int64_t first_row, const HostTensorV
   return absl::OkStatus();
 }
 
+int LaunchStreamed(StreamHandle stream, const DeviceInfo& device,
+                   const LinearArguments& arguments) {
+  return LaunchFewRowsTensor(stream, FewRowsOf(arguments, {}, device));
+}
+
 absl::Status LinearsBy(const LinearWays& ways, Stream& stream,
                        std::span<const LinearParams> parts) {
   CheckLinears(parts);
@@ -449,7 +465,7 @@ absl::Status ExpertLinear(Stream& stream, const ExpertLinearParams& params) {
     SharedInput shared(*own, {.with_library = false, .many_rows = LaunchWholeDepth});
     ANNULUS_RETURN_IF_ERROR(TakeCodes(shared, arguments));
   }
-  return LinearOfFewRows(
+  return LinearOfChoices(
       *own, arguments,
       {params.weights->addresses.as<ExpertAddress>(), params.experts, params.chosen});
 }

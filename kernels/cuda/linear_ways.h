@@ -12,6 +12,13 @@
 
 namespace annulus::cuda {
 
+// Launches a product of at most kFewRows rows by tensor cores on such a device, all with the same
+// weights. Returns 0 or CUDA's error number.
+using FewRowsLaunch = int (*)(StreamHandle stream, const DeviceInfo& device,
+                              const LinearArguments& arguments);
+// The way of all op tables: LaunchFewRowsTensor.
+int LaunchStreamed(StreamHandle stream, const DeviceInfo& device, const LinearArguments& arguments);
+
 // Launches a product of more than kFewRows rows by tensor cores on such a device, whose `tiles` are
 // those of ManyRowsTiles. Returns 0 or CUDA's error number.
 using ManyRowsLaunch = int (*)(StreamHandle stream, const DeviceInfo& device,
@@ -23,7 +30,8 @@ using CodedRowsLaunch = int (*)(StreamHandle stream, const CodedRowsArguments& a
 
 // How an op table computes its products.
 struct LinearWays {
-  bool with_library = true;            // products of many rows may go to cuBLASLt
+  bool with_library = true;  // products of many rows may go to cuBLASLt
+  FewRowsLaunch few_rows = LaunchStreamed;
   ManyRowsLaunch many_rows = nullptr;  // the others of more than kFewRows rows; not null
   // For products that take codes of rows that the stream keeps back (CudaStream::KeepRows), of all
   // sizes that the table keeps back. Null: those rows are made first, and then rounded.

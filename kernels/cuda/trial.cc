@@ -7,6 +7,7 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/sm80/rows/rows_op.h"
 #include "kernels/cuda/sm90/coded_rows.h"
+#include "kernels/cuda/sm90/few_rows_cluster.h"
 #include "kernels/cuda/sm90/linear_cluster.h"
 #include "kernels/cuda/tuning/cluster_plan.h"
 #include "kernels/cuda/tuning/coded_rows_plan.h"
@@ -14,6 +15,13 @@
 
 namespace annulus::cuda {
 namespace {
+
+int LaunchFewRows(StreamHandle stream, const DeviceInfo& device, const LinearArguments& linear) {
+  const FewRowsStripes stripes =
+      StripesOf(linear.output.rows, linear.weight.out_features, linear.weight.in_features, device);
+  if (stripes.tiles == 0) return LaunchStreamed(stream, device, linear);
+  return LaunchFewRowsCluster(stream, {linear, stripes});
+}
 
 int LaunchManyRows(StreamHandle stream, const DeviceInfo& device,
                    const ManyRowsArguments& arguments) {
@@ -26,9 +34,11 @@ int LaunchManyRows(StreamHandle stream, const DeviceInfo& device,
 }
 
 absl::Status TrialLinears(Stream& stream, std::span<const LinearParams> parts) {
-  return LinearsBy(
-      {.with_library = true, .many_rows = LaunchManyRows, .coded_rows = LaunchCodedRows}, stream,
-      parts);
+  return LinearsBy({.with_library = true,
+                    .few_rows = LaunchFewRows,
+                    .many_rows = LaunchManyRows,
+                    .coded_rows = LaunchCodedRows},
+                   stream, parts);
 }
 
 absl::Status TrialLinear(Stream& stream, const LinearParams& params) {

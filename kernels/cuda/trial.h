@@ -15,7 +15,9 @@ namespace annulus::cuda {
 //   (sm90/linear_cluster.h);
 // - a norm or a gated product is kept back until the op after it. If that is a product with
 //   Activations::kFp8 that reads the rows, one kernel makes them with their codes
-//   (sm90/coded_rows.h).
+//   (sm90/coded_rows.h);
+// - products of up to 16 rows keep their inputs in shared memory, and split their depth over
+//   clusters (sm90/few_rows_cluster.h).
 
 // `table` with these ways, named after it ("cuda/sm90-trial"). Reads the weights and pages of
 // `table`. nullopt if there is nothing new for it: today for all but "cuda/sm90".
