@@ -17,9 +17,9 @@
 namespace annulus::bench {
 namespace {
 
-const std::vector<std::string> kOps = {"copy",          "decode",       "linear",
-                                       "step",          "prefill",      "prefill_blocks",
-                                       "prefill_trial", "linear_trial", "fp8_trial"};
+const std::vector<std::string> kOps = {
+    "copy",          "decode",       "linear",     "step",       "prefill",  "prefill_blocks",
+    "prefill_trial", "linear_trial", "gate_trial", "down_trial", "fp8_trial"};
 
 bool IsTrial(absl::string_view op) { return absl::EndsWith(op, "_trial"); }
 

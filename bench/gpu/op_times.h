@@ -39,6 +39,7 @@ struct OpTimesOptions {
   // and those ops give no rows.
   const OpTable* trial = nullptr;
   std::vector<int32_t> trial_sequences = {32768, 131072};  // for prefill_trial
+  std::vector<int64_t> few_rows = {1, 8, 16};              // for gate_trial and down_trial
   std::vector<int64_t> trial_rows = {1, 17, 64, 127};      // for linear_trial
   std::vector<int64_t> fp8_trial_rows = {1, 16};           // for fp8_trial
   int64_t trial_hidden = 896;                              // of its layer: Qwen2.5 0.5B
@@ -57,9 +58,10 @@ struct OpTimesOptions {
 // - prefill attention in bf16 over block lists;
 // - if `only` names it, "prefill_trial": causal prefill attention in bf16 by the table and by
 //   `trial` in turn; "linear_trial": the same of the products of a small model's layer;
-//   "fp8_trial": of the norms and the gated product of a layer, timed with its products, which are
-//   those of `trial` in both. In bf16 too, where they should take the same time. An error if bits
-//   differ.
+//   "gate_trial" and "down_trial": of linear layers of few rows in int4, int8, fp8 (inputs too) and
+//   bf16, to and from the intermediate columns; "fp8_trial": of the norms and the gated product of
+//   a layer, timed with its products, which are those of `trial` in both. In bf16 too, where they
+//   should take the same time. An error if bits differ.
 //
 // `seconds` is the device's time, from events around many runs in a row; `host_seconds` is the time
 // from a call until the host knows that it is done (OpTimer). Rates refer to `seconds`: FLOP/s of

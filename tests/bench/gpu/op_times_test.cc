@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/ops.h"
@@ -40,6 +41,7 @@ OpTimesOptions SmallOptions() {
   options.hidden = 64;
   options.intermediate = 32;
   options.trial_sequences = {90, 200};
+  options.few_rows = {1, 9};
   options.trial_rows = {1, 20};
   options.fp8_trial_rows = {2};
   options.trial_hidden = 64;
@@ -61,6 +63,9 @@ void CheckFigures(const nlohmann::json& row) {
     EXPECT_GT(number("ratio_to_dense"), 0);
   }
   if (op == "decode" || op == "linear") {
+    EXPECT_GT(number("of_copy"), 0);
+  }
+  if (op == "gate_trial" || op == "down_trial") {
     EXPECT_GT(number("of_copy"), 0);
   }
   if (op.ends_with("_trial")) {
@@ -110,12 +115,15 @@ TEST_F(OpTimesTest, PrefillIsTimedAlone) {
 // Only where it is named and there is one.
 TEST_F(OpTimesTest, WhatIsOnTrialIsTimedBesideTheTable) {
   OpTimesOptions options = SmallOptions();
-  options.only = {"prefill_trial", "linear_trial", "fp8_trial"};
+  options.only = {"prefill_trial", "gate_trial", "down_trial", "linear_trial", "fp8_trial"};
   EXPECT_EQ(Measure(options), (std::map<std::string, int>{}));
   const OpTable trial = cuda::TrialOf(cuda::HopperOps()).value();
   options.trial = &trial;
-  EXPECT_EQ(Measure(options), (std::map<std::string, int>{
-                                  {"prefill_trial", 2}, {"linear_trial", 2}, {"fp8_trial", 2}}));
+  EXPECT_EQ(Measure(options), (std::map<std::string, int>{{"prefill_trial", 2},
+                                                          {"gate_trial", 8},
+                                                          {"down_trial", 8},
+                                                          {"linear_trial", 2},
+                                                          {"fp8_trial", 2}}));
   options.only = {"copy"};
   EXPECT_EQ(Measure(options), (std::map<std::string, int>{{"copy", 1}}));
 }
