@@ -4,22 +4,21 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/cord.h"
+#include "kernels/base/status_mark.h"
 
 namespace annulus {
 
-inline constexpr char kBetweenRanksPayload[] = "annulus/between-ranks";
+inline constexpr char kBetweenRanksMark[] = "annulus/between-ranks";
 
 // Marks the failure of a step: messages from one rank to another were lost, or changed on their
 // way. No request causes that. `failure` is not OK.
 inline absl::Status BetweenRanks(absl::Status failure) {
-  failure.SetPayload(kBetweenRanksPayload, absl::Cord());
-  return failure;
+  return WithMark(std::move(failure), kBetweenRanksMark);
 }
 
 // Whether a step failed so.
 inline bool IsBetweenRanks(const absl::Status& failure) {
-  return failure.GetPayload(kBetweenRanksPayload).has_value();
+  return HasMark(failure, kBetweenRanksMark);
 }
 
 }  // namespace annulus

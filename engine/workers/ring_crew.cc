@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/codec/status_message.h"
 #include "kernels/base/check.h"
-#include "kernels/base/device_error.h"
+#include "kernels/base/status_mark.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "engine/codec/status_message.h"
 #include "engine/workers/ring_crew.h"
-#include "kernels/base/device_error.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/base/status_mark.h"
 
 namespace annulus {
 namespace {

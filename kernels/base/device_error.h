@@ -1,10 +1,10 @@
 #ifndef ANNULUS_KERNELS_BASE_DEVICE_ERROR_H_
 #define ANNULUS_KERNELS_BASE_DEVICE_ERROR_H_
 
+#include <utility>
+
 #include "absl/status/status.h"
-#include "absl/strings/cord.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
+#include "kernels/base/status_mark.h"
 
 // Marks errors of a device or its driver, to tell them from errors that no machine could avoid (a
 // broken model, options that do not fit). A start that fails with a device error may succeed once
@@ -12,26 +12,14 @@
 
 namespace annulus {
 
-// The payload that marks a status as a device error.
-inline constexpr char kDevicePayload[] = "annulus/device";
+inline constexpr char kDeviceMark[] = "annulus/device";
 
-// Returns `status`, which must not be OK, marked as a device error.
+// `status` must not be OK.
 inline absl::Status OfDevice(absl::Status status) {
-  status.SetPayload(kDevicePayload, absl::Cord());
-  return status;
+  return WithMark(std::move(status), kDeviceMark);
 }
 
-inline bool IsOfDevice(const absl::Status& status) {
-  return status.GetPayload(kDevicePayload).has_value();
-}
-
-// Returns `status` with `prefix` before its message; keeps its payloads.
-inline absl::Status WithPrefix(absl::string_view prefix, const absl::Status& status) {
-  absl::Status longer(status.code(), absl::StrCat(prefix, status.message()));
-  status.ForEachPayload(
-      [&](absl::string_view url, const absl::Cord& value) { longer.SetPayload(url, value); });
-  return longer;
-}
+inline bool IsOfDevice(const absl::Status& status) { return HasMark(status, kDeviceMark); }
 
 }  // namespace annulus
 
