@@ -12,7 +12,14 @@
 namespace annulus {
 namespace {
 
+constexpr SteadyTime kNever = SteadyTime::max();
+
 std::string TimeText(std::chrono::milliseconds time) { return absl::StrCat(time.count(), " ms"); }
+
+// Those of its ranks that are in a step cannot go on alone.
+bool IsWaiting(const Membership::Work& work) {
+  return work.running > 0 && work.waiting == work.running;
+}
 
 }  // namespace
 
@@ -77,6 +84,12 @@ absl::Status Membership::Beat(MemberId id) const {
   return WrongMessage("another message than Hello first");
 }
 
+// Its results are awaited.
+bool Membership::OwesStep(const Member& member) const {
+  return member.role == Role::kHost && !aborted_ && member.joined == epoch_ &&
+         member.ended < steps_;
+}
+
 // Whoever takes a seat while the epoch that lost it has yet to be aborted may be ready for the
 // next.
 bool Membership::AwaitsWires(const Member& member) const {
@@ -86,6 +99,24 @@ bool Membership::AwaitsWires(const Member& member) const {
 // It takes its memory in the epoch that it has opened wires for, which may wait for others.
 bool Membership::AwaitsMemory(const Member& member) const {
   return !member.ready && !aborted_ && member.joined == epoch_;
+}
+
+absl::StatusOr<bool> Membership::Advance(MemberId id, const Work& work, SteadyTime now) {
+  ANNULUS_RETURN_IF_ERROR(Beat(id));
+  Member& member = *Find(id);
+  if (work.running < 0 || work.running > member.ranks || work.waiting < 0 ||
+      work.waiting > work.running) {
+    return WrongMessage(absl::StrCat("that of ", member.ranks, " ranks ", work.running,
+                                     " are in a step, and ", work.waiting, " of these wait"));
+  }
+  if (work.advances < member.work.advances) {
+    return WrongMessage(absl::StrCat("that its ranks have made progress ", work.advances,
+                                     " times, after ", member.work.advances, " times"));
+  }
+  const bool advanced = work.advances > member.work.advances;
+  member.work = work;
+  if (advanced || IsWaiting(work)) member.advanced = now;
+  return advanced;
 }
 
 absl::StatusOr<bool> Membership::Wires(MemberId id, uint64_t epoch) {
@@ -106,7 +137,8 @@ absl::Status Membership::Ready(MemberId id) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Membership::Result(MemberId id, uint64_t epoch, uint64_t step) {
+absl::StatusOr<bool> Membership::Result(MemberId id, uint64_t epoch, uint64_t step,
+                                        SteadyTime now) {
   ANNULUS_ASSIGN_OR_RETURN(Member* const member, FindHost(id, "results"));
   if (epoch < epoch_ || (epoch == epoch_ && aborted_)) return false;
   if (epoch != epoch_ || member->joined != epoch_ || step != member->ended + 1 || step > steps_) {
@@ -115,6 +147,7 @@ absl::StatusOr<bool> Membership::Result(MemberId id, uint64_t epoch, uint64_t st
                                      " in epoch ", epoch_));
   }
   ++member->ended;
+  member->advanced = member->owing = now;
   return true;
 }
 
@@ -130,12 +163,26 @@ void Membership::Leave(MemberId id, SteadyTime now) {
 
 // ---- what follows
 
+// Whoever waits for others is not at fault. Whoever does not let go of a step that was aborted is.
+SteadyTime Membership::ProgressDue(const Member& member) const {
+  const bool runs = member.work.running > 0 || OwesStep(member);
+  const bool due = member.role == Role::kHost && runs && !IsWaiting(member.work);
+  return due ? member.advanced + options_.step_silence : kNever;
+}
+
+// Whoever waits to the end has as long again: the one that it waits for is lost before.
+SteadyTime Membership::EndDue(const Member& member) const {
+  if (!OwesStep(member)) return kNever;
+  return member.owing + (IsWaiting(member.work) ? 2 : 1) * options_.step_limit;
+}
+
 // What is awaited of it first, and until when.
 SteadyTime Membership::DeadlineOf(const Member& member) const {
   if (member.role == Role::kStranger) return member.heard + options_.hello_timeout;
-  const SteadyTime silent = member.heard + options_.silence;
+  const SteadyTime due =
+      std::min({member.heard + options_.silence, ProgressDue(member), EndDue(member)});
   const bool forms = member.role == Role::kHost && (AwaitsWires(member) || AwaitsMemory(member));
-  return forms ? std::min(silent, member.asked + options_.forming_timeout) : silent;
+  return forms ? std::min(due, member.asked + options_.forming_timeout) : due;
 }
 
 absl::Status Membership::WhyLate(const Member& member, SteadyTime now) const {
@@ -146,6 +193,15 @@ absl::Status Membership::WhyLate(const Member& member, SteadyTime now) const {
   if (member.heard + options_.silence <= now) {
     return absl::UnavailableError(
         absl::StrCat("it has said nothing for ", TimeText(options_.silence)));
+  }
+  if (ProgressDue(member) <= now) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("it says that it is alive, and its step has made no progress for ",
+                     TimeText(options_.step_silence)));
+  }
+  if (EndDue(member) <= now) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("its step has not ended within ", TimeText(options_.step_limit)));
   }
   return absl::DeadlineExceededError(
       absl::StrCat("it did not ", AwaitsWires(member) ? "open its wires" : "take its memory",
@@ -249,6 +305,13 @@ uint64_t Membership::Form(SteadyTime now) {
   }
   NoteWhole();
   return epoch_;
+}
+
+uint64_t Membership::BeginStep(SteadyTime now) {
+  for (auto& [id, member] : members_) {
+    if (IsInEpoch(id) && member.ended == steps_) member.advanced = member.owing = now;
+  }
+  return ++steps_;
 }
 
 void Membership::Found() {

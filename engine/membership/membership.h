@@ -27,6 +27,11 @@ struct MembershipOptions {
   int ranks = 1;       // of the whole ring
   // A worker that has said nothing for this long is lost.
   std::chrono::milliseconds silence{0};
+  // So is one whose step has made no progress for this long, unless it waits for other ranks.
+  std::chrono::milliseconds step_silence{0};
+  // So is one whose step has not ended after this long, whatever progress it says it makes; after
+  // twice this long, if it says that it waits for other ranks.
+  std::chrono::milliseconds step_limit{0};
   // Longest wait for the first message of whoever dials.
   std::chrono::milliseconds hello_timeout{0};
   // Longest wait for a worker to open its wires, or to take its memory.
@@ -68,6 +73,12 @@ class Membership {
     // The epoch that began last is without its ranks.
     bool left_out = false;
   };
+  // What the ranks of a worker do, as it says.
+  struct Work {
+    uint64_t advances = 0;  // how often they have made progress so far
+    int running = 0;        // how many are in a step
+    int waiting = 0;        // of these, how many wait for other ranks
+  };
 
   explicit Membership(const MembershipOptions& options) : options_(options) {}
 
@@ -81,12 +92,14 @@ class Membership {
   absl::Status Hello(MemberId id, const std::string& name, int ranks);
   // Of what only those say who have said Hello.
   absl::Status Beat(MemberId id) const;
+  // What its ranks do now. Returns whether they have made progress since it last said so.
+  absl::StatusOr<bool> Advance(MemberId id, const Work& work, SteadyTime now);
   // Its wires for `epoch` are open. False: that is late.
   absl::StatusOr<bool> Wires(MemberId id, uint64_t epoch);
   // Its ranks have their memory.
   absl::Status Ready(MemberId id);
   // A step has ended on it. False: that is late.
-  absl::StatusOr<bool> Result(MemberId id, uint64_t epoch, uint64_t step);
+  absl::StatusOr<bool> Result(MemberId id, uint64_t epoch, uint64_t step, SteadyTime now);
   // It is gone, whatever the reason, and said nothing that counts any more.
   void Leave(MemberId id, SteadyTime now);
 
@@ -115,7 +128,7 @@ class Membership {
   // over already, or if none ever began.
   std::vector<MemberId> Abort(SteadyTime now);
   // The next step of the epoch begins; returns its number.
-  uint64_t BeginStep() { return ++steps_; }
+  uint64_t BeginStep(SteadyTime now);
 
   // The ranks that lost what they held, ascending; nothing is up until they were taken. Those of a
   // ring that was not founded held nothing.
@@ -161,6 +174,9 @@ class Membership {
     uint64_t wires = 0;   // open for which epoch
     uint64_t joined = 0;  // the last epoch that it took part in
     uint64_t ended = 0;   // steps of that epoch
+    Work work;            // as it said last
+    SteadyTime advanced;  // when its step last made progress, or waited for others
+    SteadyTime owing;     // since when its oldest step has been awaited, if one is
   };
 
   const Member* Find(MemberId id) const;
@@ -173,6 +189,9 @@ class Membership {
   bool MayLeaveOut(const Seat& seat, SteadyTime now) const;
   bool AwaitsWires(const Member& member) const;
   bool AwaitsMemory(const Member& member) const;
+  bool OwesStep(const Member& member) const;
+  SteadyTime ProgressDue(const Member& member) const;
+  SteadyTime EndDue(const Member& member) const;
   SteadyTime DeadlineOf(const Member& member) const;
   absl::Status WhyLate(const Member& member, SteadyTime now) const;
 

@@ -39,6 +39,7 @@ absl::Status RingLink::Flush() {
 }
 
 absl::Status RingLink::Wait(absl::FunctionRef<absl::Status(SteadyTime deadline)> wait) {
+  const Heartbeat::Waiting waiting(*heartbeat_);
   const SteadyTime start = Now();
   absl::Status status = wait(start + timeout_);
   while (absl::IsDeadlineExceeded(status)) {

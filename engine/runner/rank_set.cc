@@ -309,6 +309,13 @@ void RankSet::OnEnd(bool ok) {
   if (options_.on_step_end != nullptr) options_.on_step_end();
 }
 
+RankSet::Work RankSet::work() const {
+  std::lock_guard lock(running_mutex_);
+  // One that waits may have ended since.
+  const int waiting = std::min(heartbeat_.waiting(), running_);
+  return {.advances = heartbeat_.beats(), .running = running_, .waiting = waiting};
+}
+
 absl::StatusOr<std::shared_ptr<const StepPlan>> RankSet::ThroughBytes(const StepPlan& plan) const {
   const CodecLimits limits = CodecLimitsOf(model_, page_counts());
   ANNULUS_ASSIGN_OR_RETURN(const std::string bytes, EncodePlan(plan, limits));

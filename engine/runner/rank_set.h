@@ -2,6 +2,7 @@
 #define ANNULUS_ENGINE_RUNNER_RANK_SET_H_
 
 #include <array>
+#include <cstdint>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -104,6 +105,15 @@ class RankSet final : public RankPort {
   // thread at a time may say so.
   void NoteProgressElsewhere(SteadyTime when) { heartbeat_.BeatElsewhere(when); }
 
+  // What the ranks do now, for those who cannot read this process's clock. Thread-safe.
+  struct Work {
+    uint64_t advances =
+        0;            // how often they have made progress: layers begun, pages attended to, ..
+    int running = 0;  // how many have a step that has not ended
+    int waiting = 0;  // of these, how many wait for other ranks
+  };
+  Work work() const;
+
   // A step that fails while the devices work leaves all other pages as they were.
   std::vector<int32_t> TakeLost() override { return {}; }
   RanksState state() const override;
@@ -173,7 +183,7 @@ class RankSet final : public RankPort {
   int started_ = 0;   // how many of steps_ there are
   double pause_ = 0;  // what pause() returns
 
-  std::mutex running_mutex_;              // guards the members up to next_
+  mutable std::mutex running_mutex_;      // guards the members up to next_
   int running_ = 0;                       // ranks on which the running step has not ended
   bool failed_ = false;                   // a rank failed, and Results has not handled that yet
   SteadyTime ended_;                      // when the last step ended on all ranks

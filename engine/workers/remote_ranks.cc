@@ -27,6 +27,10 @@ constexpr std::chrono::milliseconds kRestBetweenAttempts{1'000};
 // How often in a row timing links may fail with all workers there, before the ring does without.
 constexpr int kMostFailedTimings = 2;
 
+// How often longer than a step may be silent one of its layers may take on average, so that whoever
+// counts on and never ends it is lost some day.
+constexpr int kMostSilencesOfALayer = 10;
+
 // What all workers are told.
 wire::Assign AssignOf(const RemoteRanksOptions& options) {
   wire::Assign assign;
@@ -38,13 +42,16 @@ wire::Assign AssignOf(const RemoteRanksOptions& options) {
   return assign;
 }
 
-RingCrewOptions CrewOptionsOf(const RemoteRanksOptions& options) {
+RingCrewOptions CrewOptionsOf(const RemoteRanksOptions& options, int layers) {
   RingCrewOptions crew;
   crew.first_rank = options.set.span.local;
   crew.ranks = options.set.span.all;
   crew.agreement = options.agreement;
   crew.assign = AssignOf(options);
   crew.silence = options.silence;
+  // What a beat says is that old at most.
+  crew.step_silence = options.set.engine.exchange_timeout + options.silence;
+  crew.step_limit = (layers + 1) * kMostSilencesOfALayer * crew.step_silence;
   crew.hello_timeout = options.hello_timeout;
   crew.forming_timeout = options.forming_timeout;
   crew.replacement_timeout = options.replacement_timeout;
@@ -60,7 +67,7 @@ RemoteRanks::RemoteRanks(const RankModel& model, WorkerSource& source,
                          const RemoteRanksOptions& options)
     : model_(model),
       options_(options),
-      crew_(std::make_unique<RingCrew>(CrewOptionsOf(options), source)) {}
+      crew_(std::make_unique<RingCrew>(CrewOptionsOf(options, model.layers()), source)) {}
 
 absl::StatusOr<std::unique_ptr<RemoteRanks>> RemoteRanks::Create(
     const RankModel& model, Backend& backend, WorkerSource& source,

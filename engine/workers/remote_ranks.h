@@ -62,13 +62,15 @@ struct RemoteRanksOptions {
 // - A step that fails ends the epoch: all workers abort, answer, and form the ring anew with the
 //   next epoch, while state() is kMending. Pages stay as they were.
 // - A worker is lost if its link closes, if it is silent, if it sends what cannot be understood or
-//   what the codec refuses, or if it does not answer. Its ranks go to the spare that has waited
-//   longest among those with as many ranks, or to the next such worker that dials, and TakeLost
-//   names them; state() is kMending until the ring has formed with it. If nobody is there within
-//   replacement_timeout, it forms without these ranks (is_hosted), or, if no other rank is left,
-//   state() is kFailed. Once a worker comes even then, the ring forms anew with it, after the step
-//   that runs. The status of each call names the worker and its ranks. Results of earlier epochs
-//   are dropped.
+//   what the codec refuses, or if it does not answer. So is one that says that it is alive while
+//   its step makes no progress for the engine's exchange_timeout and `silence`, and does not wait
+//   for other ranks; or whose step takes 10 times that for each layer. Its ranks go
+//   to the spare that has waited longest among those with as many ranks, or to the next such worker
+//   that dials, and TakeLost names them; state() is kMending until the ring has formed with it. If
+//   nobody is there within replacement_timeout, it forms without these ranks (is_hosted), or, if no
+//   other rank is left, state() is kFailed. Once a worker comes even then, the ring forms anew with
+//   it, after the step that runs. The status of each call names the worker and its ranks. Results
+//   of earlier epochs are dropped.
 // - The forming is done by a thread of its own, so that none of the calls waits for it.
 // - Statistics and last_progress are those of the last beat for ranks elsewhere.
 // - Pages of ranks elsewhere are not poisoned when freed, whatever the build.

@@ -12,7 +12,7 @@
 namespace annulus {
 
 // Of control.proto; a change that older builds would misread raises it.
-inline constexpr uint32_t kWorkerProtocol = 3;
+inline constexpr uint32_t kWorkerProtocol = 4;
 
 // How often a worker says that it is alive, from a thread of its own.
 inline constexpr std::chrono::milliseconds kBeatPeriod{250};

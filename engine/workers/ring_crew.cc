@@ -59,6 +59,7 @@ void RingCrew::Lose(Member& member, RingLoss cause, const absl::Status& why) {
   member.link->Close(lost);
   Break(lost_);
   Fill();
+  news_.push_back(AwaitedText());  // a spare may have its seat before anybody looks
 }
 
 // Tells those who host ranks from now on which.
@@ -163,9 +164,9 @@ void RingCrew::Run(const std::string& plan) {
   wire::ToWorker message;
   wire::Run& run = *message.mutable_run();
   run.set_epoch(membership_.epoch());
-  run.set_step(membership_.BeginStep());
-  run.set_plan(plan);
   begun_ = options_.clock->Now();
+  run.set_step(membership_.BeginStep(begun_));
+  run.set_plan(plan);
   Send(InEpoch(), message);
 }
 

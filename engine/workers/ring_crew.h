@@ -36,6 +36,9 @@ struct RingCrewOptions {
   wire::Assign assign;
   // See RemoteRanksOptions.
   std::chrono::milliseconds silence{0};
+  // See MembershipOptions.
+  std::chrono::milliseconds step_silence{0};
+  std::chrono::milliseconds step_limit{0};
   std::chrono::milliseconds hello_timeout{0};
   std::chrono::milliseconds forming_timeout{0};
   std::chrono::milliseconds replacement_timeout{0};
@@ -153,7 +156,7 @@ class RingCrew final : private WorkerSourceSink {
     MemberId id = 0;      // set before the link is started
     bool closed = false;  // its link calls no more
     wire::Hello hello;
-    SteadyTime progress;  // of its ranks
+    SteadyTime progress;  // when its ranks were last seen to make some
     std::vector<RankFacts> facts;
     std::vector<std::string> addresses;
     std::deque<std::vector<std::string>> results;  // of the epoch
@@ -206,7 +209,8 @@ class RingCrew final : private WorkerSourceSink {
   absl::Status unfit_;    // why a worker could not host ranks of a ring that was not founded
   std::string refusal_;   // of the last one refused
   std::string told_;      // what the source was told last
-  SteadyTime begun_;      // when the last step was
+  std::vector<std::string> news_;  // awaited since the losses that it was not told of yet
+  SteadyTime begun_;               // when the last step was
   absl::Status broken_;
   absl::Status lost_;
   RankSet* here_ = nullptr;  // null: no rank is here

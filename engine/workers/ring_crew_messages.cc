@@ -1,7 +1,6 @@
 // What RingCrew makes of what workers say.
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <iterator>
 #include <string>
@@ -15,9 +14,6 @@
 
 namespace annulus {
 namespace {
-
-// Of what a worker says about its past.
-constexpr uint64_t kMostQuietMicroseconds = uint64_t{24} * 60 * 60 * 1'000'000;
 
 // Of a message of whoever does not belong to the ring, since parsing takes many times as much.
 constexpr size_t kMostStrangersBytes = size_t{64} << 10;
@@ -133,8 +129,9 @@ absl::Status RingCrew::TakeWires(Member& member, const wire::WireReady& wires) {
 }
 
 absl::Status RingCrew::TakeResult(Member& member, wire::StepResult& result) {
-  ANNULUS_ASSIGN_OR_RETURN(const bool due,
-                           membership_.Result(member.id, result.epoch(), result.step()));
+  ANNULUS_ASSIGN_OR_RETURN(
+      const bool due,
+      membership_.Result(member.id, result.epoch(), result.step(), options_.clock->Now()));
   if (!due) return absl::OkStatus();
   if (result.has_status()) {
     Break(WithPrefix(absl::StrCat("worker \"", member.hello.name(), "\": "),
@@ -150,10 +147,13 @@ absl::Status RingCrew::TakeResult(Member& member, wire::StepResult& result) {
 }
 
 absl::Status RingCrew::TakeBeat(Member& member, const wire::Beat& beat) {
-  const auto quiet = std::chrono::microseconds(std::min(beat.quiet_us(), kMostQuietMicroseconds));
-  member.progress = std::max(member.progress, options_.clock->Now() - quiet);
-  if (here_ != nullptr && membership_.IsInEpoch(member.id)) {
-    here_->NoteProgressElsewhere(member.progress);
+  const SteadyTime now = options_.clock->Now();
+  const Membership::Work work = {
+      .advances = beat.advances(), .running = beat.running(), .waiting = beat.waiting()};
+  ANNULUS_ASSIGN_OR_RETURN(const bool advanced, membership_.Advance(member.id, work, now));
+  if (advanced) {
+    member.progress = now;
+    if (here_ != nullptr) here_->NoteProgressElsewhere(member.progress);
   }
   if (beat.ranks_size() == 0) return absl::OkStatus();  // they have no memory yet
   if (beat.ranks_size() != member.hello.ranks()) {

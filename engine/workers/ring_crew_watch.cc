@@ -19,6 +19,8 @@ MembershipOptions MembershipOf(const RingCrewOptions& options) {
   return {.first_rank = options.first_rank,
           .ranks = options.ranks,
           .silence = options.silence,
+          .step_silence = options.step_silence,
+          .step_limit = options.step_limit,
           .hello_timeout = options.hello_timeout,
           .forming_timeout = options.forming_timeout,
           .replacement_timeout = options.replacement_timeout};
@@ -113,9 +115,10 @@ std::string RingCrew::AwaitedText() const {
                                    RanksText(seat.first_rank, seat.ranks)));
     }
   }
-  if (vacant.empty()) return absl::StrJoin(taken, " and ");
-  return absl::StrCat("a host for ", absl::StrJoin(vacant, " and "), lost_.ok() ? "" : ", as ",
-                      lost_.message(), refusal_);
+  if (vacant.empty() && taken.empty()) return "";
+  return absl::StrCat(vacant.empty() ? absl::StrJoin(taken, " and ")
+                                     : absl::StrCat("a host for ", absl::StrJoin(vacant, " and ")),
+                      lost_.ok() ? "" : ", as ", lost_.message(), refusal_);
 }
 
 // ---- on a thread of its own
@@ -149,7 +152,7 @@ void RingCrew::Watch() {
     };
     woken = next();
     const bool changed = options_.clock->WaitUntil(woken, lock, changed_, [&] {
-      return over_ || next() < woken || AwaitedText() != told_ ||
+      return over_ || next() < woken || !news_.empty() || AwaitedText() != told_ ||
              std::any_of(members_.begin(), members_.end(),
                          [](const auto& member) { return member->closed; });
     });
@@ -161,20 +164,22 @@ void RingCrew::Watch() {
 // Returns whether it did.
 bool RingCrew::TendLinks(std::unique_lock<std::mutex>& lock) {
   std::vector<std::unique_ptr<Member>> gone;
-  std::optional<std::string> news;
+  std::vector<std::string> news;
   TryTo([&] {
-    std::string awaited = AwaitedText();
-    if (awaited != told_) news = told_ = std::move(awaited);
+    news_.push_back(AwaitedText());
+    for (std::string& awaited : std::exchange(news_, {})) {
+      if (awaited != told_) news.push_back(told_ = std::move(awaited));
+    }
     gone.reserve(members_.size());
     for (auto& member : members_) {
       if (member->closed) gone.push_back(std::move(member));
     }
     std::erase(members_, nullptr);
   });
-  if (gone.empty() && !news.has_value()) return false;
+  if (gone.empty() && news.empty()) return false;
   lock.unlock();
   gone.clear();
-  if (news.has_value()) source_.Report(*news);
+  for (const std::string& awaited : news) source_.Report(awaited);
   lock.lock();
   return true;
 }

@@ -438,9 +438,10 @@ void WorkerRanks::SendBeats() {
     }
     wire::FromWorker message;
     wire::Beat& beat = *message.mutable_beat();
-    const SteadyTime progress = beating_ == nullptr ? now : beating_->last_progress();
-    const auto quiet = std::max(SteadyTime::duration(0), now - progress);
-    beat.set_quiet_us(std::chrono::duration_cast<std::chrono::microseconds>(quiet).count());
+    const RankSet::Work work = beating_ == nullptr ? RankSet::Work() : beating_->work();
+    beat.set_advances(work.advances);
+    beat.set_running(work.running);
+    beat.set_waiting(work.waiting);
     TryTo([&] {
       for (int rank = 0; beating_ != nullptr && rank < options_.ranks; ++rank) {
         *beat.add_ranks() = ToMessage(beating_->Statistics(rank));

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace annulus {
 namespace {
@@ -45,10 +47,24 @@ class MembershipTest : public ::testing::Test {
     ASSERT_TRUE(ring_.is_up());
   }
 
+  // They are heard, and these are late then.
+  std::vector<MemberId> Late(const Membership::Work& of_small, const Membership::Work& of_big) {
+    for (const MemberId id : {small_, big_}) {
+      ring_.Hear(id, now_);
+      EXPECT_TRUE(ring_.Advance(id, id == small_ ? of_small : of_big, now_).ok());
+    }
+    std::vector<MemberId> late;
+    for (const Membership::Late& one : ring_.FindLate(now_)) late.push_back(one.id);
+    return late;
+  }
+  std::string WhyLate() const { return std::string(ring_.FindLate(now_).at(0).why.message()); }
+
   SteadyTime now_{1h};
   Membership ring_{{.first_rank = 1,
                     .ranks = 4,
                     .silence = 2s,
+                    .step_silence = 30s,
+                    .step_limit = 1h,
                     .hello_timeout = 10s,
                     .forming_timeout = 7s,
                     .replacement_timeout = 60s}};
@@ -109,40 +125,40 @@ TEST_F(MembershipTest, ANameIsFreeOnceItsWorkerIsGone) {
 
 TEST_F(MembershipTest, WhatBearsAnEarlierEpochIsLate) {
   Found();
-  ring_.BeginStep();
+  ring_.BeginStep(now_);
   ring_.Abort(now_);
-  EXPECT_FALSE(ring_.Result(small_, 1, 1).value());
+  EXPECT_FALSE(ring_.Result(small_, 1, 1, now_).value());
   EXPECT_TRUE(ring_.Wires(small_, 2).value());
   EXPECT_TRUE(ring_.Wires(big_, 2).value());
   ring_.Form(now_);
   EXPECT_FALSE(ring_.Wires(small_, 2).value());
-  EXPECT_FALSE(ring_.Result(small_, 1, 1).value());
+  EXPECT_FALSE(ring_.Result(small_, 1, 1, now_).value());
 }
 
 TEST_F(MembershipTest, WhatNoHostCanSendIsAFault) {
   Found();
-  EXPECT_FALSE(ring_.Result(small_, 1, 1).ok()) << "no step has begun";
-  ring_.BeginStep();
-  EXPECT_FALSE(ring_.Result(small_, 2, 1).ok()) << "an epoch to come";
-  EXPECT_FALSE(ring_.Result(small_, 1, 2).ok()) << "a step to come";
-  EXPECT_TRUE(ring_.Result(small_, 1, 1).value());
-  EXPECT_FALSE(ring_.Result(small_, 1, 1).ok()) << "twice";
+  EXPECT_FALSE(ring_.Result(small_, 1, 1, now_).ok()) << "no step has begun";
+  ring_.BeginStep(now_);
+  EXPECT_FALSE(ring_.Result(small_, 2, 1, now_).ok()) << "an epoch to come";
+  EXPECT_FALSE(ring_.Result(small_, 1, 2, now_).ok()) << "a step to come";
+  EXPECT_TRUE(ring_.Result(small_, 1, 1, now_).value());
+  EXPECT_FALSE(ring_.Result(small_, 1, 1, now_).ok()) << "twice";
   EXPECT_FALSE(ring_.Wires(small_, 2).ok()) << "the epoch lasts";
   EXPECT_FALSE(ring_.Ready(small_).ok()) << "twice";
   const MemberId spare = Join("c", 1);
-  EXPECT_FALSE(ring_.Result(spare, 1, 1).ok());
+  EXPECT_FALSE(ring_.Result(spare, 1, 1, now_).ok());
   EXPECT_FALSE(ring_.Ready(spare).ok());
   EXPECT_FALSE(ring_.Beat(ring_.Dial(now_)).ok()) << "before Hello";
 }
 
 TEST_F(MembershipTest, ASpareThatTakesASeatJoinsWithTheNextEpoch) {
   Found();
-  ring_.BeginStep();
+  ring_.BeginStep(now_);
   ring_.Leave(small_, now_);
   const MemberId spare = Join("c", 1);
   ring_.Fill(now_);
   EXPECT_FALSE(ring_.IsInEpoch(spare));
-  EXPECT_FALSE(ring_.Result(spare, 1, 1).ok());
+  EXPECT_FALSE(ring_.Result(spare, 1, 1, now_).ok());
   EXPECT_TRUE(ring_.Wires(spare, 2).value()) << "it need not wait for that";
   EXPECT_FALSE(ring_.CanForm(now_)) << "the epoch lasts until it is aborted";
 }
@@ -163,6 +179,92 @@ TEST_F(MembershipTest, WhoeverIsLateIsFoundWithTheReason) {
   EXPECT_THAT(std::string(silent[0].why.message()), HasSubstr("said nothing for 2000 ms"));
   EXPECT_EQ(silent[2].id, stranger);
   EXPECT_THAT(std::string(silent[2].why.message()), HasSubstr("Hello within 10000 ms"));
+}
+
+TEST_F(MembershipTest, WhoeverBeatsAndMakesNoProgressIsLate) {
+  Found();
+  now_ += 1h;
+  EXPECT_THAT(Late({5}, {7}), IsEmpty()) << "no step is awaited";
+  ring_.BeginStep(now_);
+  for (uint64_t turn = 1; turn < 30; ++turn) {
+    now_ += 1s;
+    ASSERT_THAT(Late({5, 1, 0}, {7 + turn, 2, 1}), IsEmpty()) << turn;
+  }
+  EXPECT_EQ(ring_.NextLate(), now_ + 1s);
+  now_ += 1s;
+  EXPECT_THAT(Late({5, 1, 0}, {99, 2, 1}), ElementsAre(small_));
+  EXPECT_THAT(WhyLate(), HasSubstr("its step has made no progress for 30000 ms"));
+  EXPECT_THAT(Late({6, 1, 0}, {99, 2, 1}), IsEmpty()) << "slow, and it goes on";
+  now_ += 29s;
+  EXPECT_THAT(Late({6, 1, 0}, {100, 2, 1}), IsEmpty());
+}
+
+TEST_F(MembershipTest, WhoeverHasEndedItsStepAndDoesNotSaySoIsLate) {
+  Found();
+  ring_.BeginStep(now_);
+  ring_.BeginStep(now_);
+  now_ += 20s;
+  EXPECT_TRUE(ring_.Result(small_, 1, 1, now_).value());
+  EXPECT_THAT(Late({}, {}), IsEmpty());
+  now_ += 10s;
+  EXPECT_THAT(Late({}, {}), ElementsAre(big_));
+  now_ += 20s;
+  EXPECT_THAT(Late({}, {1}), ElementsAre(small_)) << "of its second step";
+  EXPECT_TRUE(ring_.Result(small_, 1, 2, now_).value());
+  EXPECT_THAT(Late({}, {1}), IsEmpty());
+}
+
+TEST_F(MembershipTest, WhoeverWaitsForOthersIsNotLate) {
+  Found();
+  ring_.BeginStep(now_);
+  for (uint64_t turn = 1; turn <= 100; ++turn) {
+    now_ += 1s;
+    ASSERT_THAT(Late({5, 1, 1}, {turn, 2, 1}), IsEmpty()) << turn;
+  }
+  now_ += 29s;
+  EXPECT_THAT(Late({5, 1, 0}, {200, 2, 1}), IsEmpty()) << "it had nothing to go on with before";
+  now_ += 1s;
+  EXPECT_THAT(Late({5, 1, 0}, {201, 2, 1}), ElementsAre(small_));
+}
+
+TEST_F(MembershipTest, WhoeverDoesNotLetGoOfAStepIsLate) {
+  Found();
+  ring_.BeginStep(now_);
+  now_ += 25s;
+  EXPECT_THAT(Late({0, 1, 0}, {1, 2, 2}), IsEmpty());
+  ring_.Abort(now_);
+  now_ += 5s;
+  EXPECT_THAT(Late({0, 1, 0}, {1, 0, 0}), ElementsAre(small_));
+  EXPECT_THAT(WhyLate(), HasSubstr("no progress"));
+}
+
+// Whatever it says.
+TEST_F(MembershipTest, EveryStepEndsOrItsHostIsLate) {
+  Found();
+  ring_.BeginStep(now_);
+  for (uint64_t turn = 1; turn <= 7200; ++turn) {
+    now_ += 1s;
+    const auto late = Late({turn, 1, 0}, {turn, 2, 2});
+    std::vector<MemberId> expected;
+    if (turn == 7200) expected.push_back(big_);
+    if (turn >= 3600) expected.push_back(small_);
+    ASSERT_EQ(late, expected) << turn;
+    if (turn == 3600) {
+      EXPECT_THAT(WhyLate(), HasSubstr("has not ended within 3600000 ms"));
+    }
+  }
+}
+
+TEST_F(MembershipTest, WhatNoRanksCanDoIsAFault) {
+  Found();
+  EXPECT_TRUE(ring_.Advance(small_, {7}, now_).value());
+  EXPECT_FALSE(ring_.Advance(small_, {7}, now_).value());
+  EXPECT_FALSE(ring_.Advance(small_, {6}, now_).ok()) << "progress that is undone";
+  EXPECT_FALSE(ring_.Advance(small_, {8, 2, 0}, now_).ok()) << "more ranks than it has";
+  EXPECT_FALSE(ring_.Advance(small_, {8, -1, -1}, now_).ok());
+  EXPECT_FALSE(ring_.Advance(small_, {8, 0, 1}, now_).ok()) << "who waits has a step";
+  EXPECT_FALSE(ring_.Advance(small_, {8, 1, -1}, now_).ok());
+  EXPECT_FALSE(ring_.Advance(ring_.Dial(now_), {}, now_).ok()) << "before Hello";
 }
 
 TEST_F(MembershipTest, AVacancyLastsUntilTheRingIsWholeAgain) {

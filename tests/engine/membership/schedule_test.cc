@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "engine/membership/membership.h"
 #include "tests/support/thinned.h"
 
@@ -51,12 +52,14 @@ struct Worker {
   std::string name;
   int ranks = 1;
   bool paused = false;    // does nothing, and its line stands
+  bool hangs = false;     // says that it is alive, and does nothing else
   bool cut = false;       // its line loses everything
   bool gone = false;      // crashed, or left: its line closes when what it said was read
   SteadyTime beat;        // the next one
   uint64_t assigned = 0;  // its first epoch; 0: none
   uint64_t joined = 0;    // the epoch that it is in
   bool ready = false;
+  uint64_t steps = 0;  // that have ended on it
   std::set<int> rows;  // that it holds
   std::deque<Sent<ToWorker>> inbox;
   std::deque<Sent<FromWorker>> outbox;
@@ -73,6 +76,8 @@ class Schedule {
     options.ranks = options.first_rank;
     for (const int size : sizes) options.ranks += size;
     options.silence = 2s;
+    options.step_silence = 2500ms;
+    options.step_limit = 1h;
     options.hello_timeout = 10s;
     options.forming_timeout = 1s;
     options.replacement_timeout = Draw(2) == 0 ? 300ms : 60'000ms;
@@ -92,13 +97,14 @@ class Schedule {
     EXPECT_TRUE(ring_->is_up()) << "in epoch " << ring_->epoch() << ", "
                                 << (ring_->vacant_since().has_value() ? "vacant" : "full");
     const int emitted = emitted_;
-    for (int turn = 0; turn < 300; ++turn) Turn();
+    for (int turn = 0; turn < 400; ++turn) Turn();
     EXPECT_GT(emitted_, emitted) << "no step goes on";
   }
   int epochs() const { return static_cast<int>(ring_->epoch()); }
   int emitted() const { return emitted_; }
   int lost_rows() const { return lost_rows_; }
   int left_out() const { return left_out_; }
+  int hung() const { return hung_; }
 
  private:
   uint32_t Draw(uint32_t below) { return static_cast<uint32_t>(random_()) % below; }
@@ -132,7 +138,7 @@ class Schedule {
     std::vector<Worker*> all;
     for (const auto& [id, worker] : workers_) all.push_back(worker.get());
     Worker* const one = all.empty() ? nullptr : all[Draw(static_cast<uint32_t>(all.size()))];
-    switch (Draw(6)) {
+    switch (Draw(7)) {
       case 0:
         return Dial(1 + static_cast<int>(Draw(2)));
       case 1:
@@ -147,16 +153,23 @@ class Schedule {
       case 4:  // what it says comes twice
         if (one != nullptr && !one->outbox.empty()) one->outbox.push_front(one->outbox.front());
         return;
+      case 5:
+        if (one != nullptr) one->hangs = !one->hangs;
+        return;
       default:  // a step fails somewhere
         fails_ = true;
     }
   }
 
-  // Everybody goes on, and there is a spare of each size.
+  // Everybody goes on, but one host of half of the rings, and there is a spare of each size.
   void EndFaults() {
     for (const auto& [id, worker] : workers_) {
-      worker->paused = false;
+      worker->paused = worker->hangs = false;
       if (worker->cut) worker->gone = true;
+    }
+    const std::vector<MemberId> hosts = ring_->Hosts();
+    if (!hosts.empty() && Draw(2) == 0) {
+      workers_.at(hosts[Draw(static_cast<uint32_t>(hosts.size()))])->hangs = true;
     }
     fails_ = false;
     // A ring that never began lacks at most 6 ranks.
@@ -182,9 +195,9 @@ class Schedule {
     if (worker.gone || worker.paused) return;
     if (worker.beat <= now_) {
       worker.beat = now_ + kBeat;
-      Say(worker, {FromWorker::kBeat});
+      Say(worker, {FromWorker::kBeat, 0, worker.steps});
     }
-    while (!worker.inbox.empty() && worker.inbox.front().due <= now_) {
+    while (!worker.hangs && !worker.inbox.empty() && worker.inbox.front().due <= now_) {
       const ToWorker message = worker.inbox.front().message;
       worker.inbox.pop_front();
       Obey(worker, message);
@@ -209,6 +222,7 @@ class Schedule {
           EXPECT_TRUE(worker.rows.contains(row)) << "row " << row << " is read, and was lost";
         }
         worker.rows.insert(message.writes.begin(), message.writes.end());
+        ++worker.steps;
         return Say(worker, {FromWorker::kResult, message.epoch, message.step});
       case ToWorker::kAbort:
         EXPECT_EQ(message.epoch, worker.joined) << "an end crosses epochs";
@@ -237,13 +251,14 @@ class Schedule {
         return welcome;
       }
       case FromWorker::kBeat:
-        return ring_->Beat(worker.id);
+        return ring_->Advance(worker.id, {.advances = message.step}, now_).status();
       case FromWorker::kWires:
         return ring_->Wires(worker.id, message.epoch).status();
       case FromWorker::kReady:
         return ring_->Ready(worker.id);
       case FromWorker::kResult: {
-        const absl::StatusOr<bool> due = ring_->Result(worker.id, message.epoch, message.step);
+        const absl::StatusOr<bool> due =
+            ring_->Result(worker.id, message.epoch, message.step, now_);
         if (!due.ok() || !*due) return due.status();
         EXPECT_EQ(message.epoch, ring_->epoch()) << "a result crosses epochs";
         EXPECT_TRUE(ring_->IsInEpoch(worker.id));
@@ -274,7 +289,10 @@ class Schedule {
   }
 
   void Coordinate() {
-    for (const Membership::Late& late : ring_->FindLate(now_)) Lose(late.id);
+    for (const Membership::Late& late : ring_->FindLate(now_)) {
+      if (absl::StrContains(late.why.message(), "no progress")) ++hung_;
+      Lose(late.id);
+    }
     if (runs_ && std::exchange(fails_, false)) broken_ = true;
     // A spare may have heard of its seat before the epoch ends.
     if (!forms_ && broken_ && ring_->epoch() > 0 && Draw(4) == 0) {
@@ -311,7 +329,7 @@ class Schedule {
   void BeginStep() {
     runs_ = true;
     answered_.clear();
-    const uint64_t step = ring_->BeginStep();
+    const uint64_t step = ring_->BeginStep(now_);
     awaited_ = 0;
     for (const Membership::Seat& seat : ring_->seats()) {
       if (seat.left_out) continue;
@@ -344,6 +362,7 @@ class Schedule {
   size_t awaited_ = 0;               // how many hosts it has
   int first_rank_ = 0;
   int left_out_ = 0;  // seats, by the epochs that began
+  int hung_ = 0;      // workers that were lost because of their steps
   bool broken_ = false;
   bool forms_ = false;  // the epoch is over
   bool runs_ = false;
@@ -359,6 +378,7 @@ TEST(MembershipScheduleTest, EveryScheduleOfFaultsLeadsToAnEpochThatLasts) {
   int64_t emitted = 0;
   int64_t lost_rows = 0;
   int64_t left_out = 0;
+  int64_t hung = 0;
   for (const uint32_t seed : seeds) {
     SCOPED_TRACE(::testing::Message() << "schedule " << seed);
     Schedule schedule(seed);
@@ -368,6 +388,7 @@ TEST(MembershipScheduleTest, EveryScheduleOfFaultsLeadsToAnEpochThatLasts) {
     emitted += schedule.emitted();
     lost_rows += schedule.lost_rows();
     left_out += schedule.left_out();
+    hung += schedule.hung();
   }
   const auto schedules = static_cast<int64_t>(seeds.size());
   // The faults hit what they should.
@@ -375,6 +396,7 @@ TEST(MembershipScheduleTest, EveryScheduleOfFaultsLeadsToAnEpochThatLasts) {
   EXPECT_GT(emitted, 10 * schedules);
   EXPECT_GT(lost_rows, 5 * schedules);
   EXPECT_GT(left_out, schedules / 10);
+  EXPECT_GT(hung, schedules / 100);
 }
 
 }  // namespace
