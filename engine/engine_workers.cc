@@ -100,6 +100,11 @@ absl::Status CheckWorkers(const EngineOptions& options, const EngineWorkers& wor
         workers.local_ranks, " of them in this process, is to be tolerated; that must be 0 to ",
         most_lost));
   }
+  if (workers.silence < kLeastSilence || workers.silence > kMostSilence) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("workers may be silent for ", TimeText(workers.silence), "; allowed are ",
+                     TimeText(kLeastSilence), " to ", TimeText(kMostSilence)));
+  }
   if (options.kv_host_bytes > 0 || !options.kv_disk.empty()) {
     return absl::InvalidArgumentError(
         "pages of workers cannot be kept in tiers yet: set neither --kv-host nor --kv-disk");
@@ -116,6 +121,7 @@ absl::StatusOr<std::unique_ptr<RankPort>> GatherRanks(const EngineSeams& seams,
   options.kv_bytes_per_rank = kv_bytes / static_cast<size_t>(set.span.all);
   options.agreement = AgreementOf(model, seams.workers.build);
   options.open_carrier = CarriersOf(seams, seams.workers.wire_devices);
+  options.silence = seams.workers.silence;
   options.replacement_timeout = seams.workers.replacement_timeout;
   options.on_loss = [&metrics](RingLoss loss) { CounterOf(loss, metrics).Increment(); };
   options.time_links = set.engine.ring_mode == RingMode::kAuto;

@@ -102,6 +102,7 @@ EngineWorkers WorkersOf(const ServerConfig& config, WorkerSource& source) {
           .local_ranks = config.local_ranks,
           .build = Build(),
           .wire_devices = config.wire_devices,
+          .silence = config.worker_silence,
           .replacement_timeout = config.replacement_timeout,
           .tolerated_ranks = config.tolerated_ranks};
 }

@@ -73,7 +73,11 @@ class Processes final : public BenchWorkers, private WorkerSource {
   }
 
   EngineWorkers engine_workers() override {
-    return {.source = this, .local_ranks = 1, .build = Build(), .wire_devices = devices_};
+    return {.source = this,
+            .local_ranks = 1,
+            .build = Build(),
+            .wire_devices = devices_,
+            .silence = std::chrono::seconds(2)};
   }
 
   absl::Status Check() override {

@@ -26,6 +26,9 @@ struct EngineWorkers {
   std::string build;    // of the program, for people; all processes must have the same
   // Network devices for what ranks exchange, with commas ("lo", "eth0,eth1"); empty: all.
   std::string wire_devices = {};
+  // A worker that has said nothing for this long is lost: 100 ms to 24 h. So is one whose step
+  // makes no progress for this long and EngineOptions::exchange_timeout.
+  std::chrono::milliseconds silence{};
   // How long requests wait for a worker in place of one that is lost, before they end with
   // UNAVAILABLE. The ring goes on waiting.
   std::chrono::milliseconds replacement_timeout{};

@@ -66,6 +66,14 @@ RingAgreement AgreementOf(const wire::Hello& hello) {
   return {hello.build(), hello.kernels(), hello.page_layout(), hello.fingerprint()};
 }
 
+absl::StatusOr<std::chrono::milliseconds> SilenceOf(const wire::Welcome& welcome) {
+  const int64_t silence = AtMostInt64(welcome.silence_ms());
+  constexpr std::chrono::milliseconds kMost = kMostSilence;
+  ANNULUS_RETURN_IF_ERROR(
+      CheckField("the silence of workers in ms", silence, kLeastSilence.count(), kMost.count()));
+  return std::chrono::milliseconds(silence);
+}
+
 absl::Status CheckAssign(const wire::Assign& assign, int ranks) {
   ANNULUS_RETURN_IF_ERROR(CheckField("the ring size", assign.ring_size(), 2, kMostRanks));
   ANNULUS_RETURN_IF_ERROR(

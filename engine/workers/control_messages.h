@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ENGINE_WORKERS_CONTROL_MESSAGES_H_
 #define ANNULUS_ENGINE_WORKERS_CONTROL_MESSAGES_H_
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -31,6 +32,9 @@ absl::Status NotDue(absl::string_view what);
 
 // What a worker's Hello says of its side.
 RingAgreement AgreementOf(const wire::Hello& hello);
+
+// How long a worker may say nothing.
+absl::StatusOr<std::chrono::milliseconds> SilenceOf(const wire::Welcome& welcome);
 
 // Checks an assignment of `ranks` ranks.
 absl::Status CheckAssign(const wire::Assign& assign, int ranks);

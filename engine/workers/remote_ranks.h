@@ -33,8 +33,8 @@ struct RemoteRanksOptions {
   RingAgreement agreement;
   // Opens the carrier of a rank's wire.
   std::function<absl::StatusOr<std::unique_ptr<Carrier>>()> open_carrier;
-  // A worker that has said nothing for this long is lost.
-  std::chrono::milliseconds silence{2'000};
+  // A worker that has said nothing for this long is lost. From kLeastSilence to kMostSilence.
+  std::chrono::milliseconds silence{};
   // Longest wait for the first message of whoever dials.
   std::chrono::milliseconds hello_timeout{10'000};
   // Longest wait for workers to take their memory and open their wires.

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_ENGINE_WORKERS_RING_AGREEMENT_H_
 #define ANNULUS_ENGINE_WORKERS_RING_AGREEMENT_H_
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -14,12 +15,21 @@ namespace annulus {
 // Of control.proto; a change that older builds would misread raises it.
 inline constexpr uint32_t kWorkerProtocol = 4;
 
-// How often a worker says that it is alive, from a thread of its own.
-inline constexpr std::chrono::milliseconds kBeatPeriod{250};
+// What a coordinator may set for how long a worker may say nothing before it is lost.
+inline constexpr std::chrono::milliseconds kLeastSilence{100};
+inline constexpr std::chrono::hours kMostSilence{24};
+
+// How often a worker says that it is alive, from a thread of its own, and its coordinator answers:
+// an eighth of `silence`, but often enough that what beats tell is fresh.
+constexpr std::chrono::milliseconds BeatPeriodOf(std::chrono::milliseconds silence) {
+  return std::min(silence / 8, std::chrono::milliseconds(250));
+}
 
 // A worker that has heard nothing of its coordinator for this long is without one: it lets go
 // before the coordinator could miss it.
-inline constexpr std::chrono::milliseconds kCoordinatorSilence{1'500};
+constexpr std::chrono::milliseconds CoordinatorSilenceOf(std::chrono::milliseconds silence) {
+  return silence * 3 / 4;
+}
 
 // How often a wait without a deadline looks around.
 inline constexpr std::chrono::minutes kLookAround{10};

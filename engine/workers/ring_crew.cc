@@ -215,7 +215,8 @@ absl::Status RingCrew::AwaitResult(size_t seat, std::unique_lock<std::mutex>& lo
 
 absl::Status RingCrew::AwaitLoss() {
   std::unique_lock lock(mutex_);
-  const SteadyTime until = options_.clock->Now() + options_.silence + options_.silence / 8;
+  const SteadyTime until =
+      options_.clock->Now() + options_.silence + BeatPeriodOf(options_.silence);
   options_.clock->WaitUntil(until, lock, changed_, [this] { return stop_ || !lost_.ok(); });
   return lost_;
 }

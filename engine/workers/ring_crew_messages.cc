@@ -78,9 +78,12 @@ absl::Status RingCrew::TakeHello(Member& member, const wire::Hello& hello) {
                                      kMostNameBytes));
   }
   ANNULUS_RETURN_IF_ERROR(CheckAgreement(options_.agreement, AgreementOf(hello)));
-  const absl::Status welcome = membership_.Hello(member.id, hello.name(), hello.ranks());
-  if (absl::IsAlreadyExists(welcome)) return NameTaken(member, welcome);
-  ANNULUS_RETURN_IF_ERROR(welcome);
+  const absl::Status fits = membership_.Hello(member.id, hello.name(), hello.ranks());
+  if (absl::IsAlreadyExists(fits)) return NameTaken(member, fits);
+  ANNULUS_RETURN_IF_ERROR(fits);
+  wire::ToWorker welcome;
+  welcome.mutable_welcome()->set_silence_ms(options_.silence.count());
+  member.link->Send(Encode(welcome));
   Fill();
   if (!membership_.is_complete() || membership_.SeatOf(member.id) != nullptr) {
     return absl::OkStatus();

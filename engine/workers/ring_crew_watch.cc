@@ -12,9 +12,6 @@
 namespace annulus {
 namespace {
 
-// How often workers are told of progress before one that says nothing is lost.
-constexpr int kPeriodsOfSilence = 8;
-
 MembershipOptions MembershipOf(const RingCrewOptions& options) {
   return {.first_rank = options.first_rank,
           .ranks = options.ranks,
@@ -124,7 +121,7 @@ std::string RingCrew::AwaitedText() const {
 // ---- on a thread of its own
 
 void RingCrew::Watch() {
-  const auto period = options_.silence / kPeriodsOfSilence;
+  const auto period = BeatPeriodOf(options_.silence);
   std::unique_lock lock(mutex_);
   SteadyTime due = options_.clock->Now();  // to tell of progress
   SteadyTime woken = due;                  // when this should have gone on

@@ -1,6 +1,7 @@
 #include "engine/workers/worker_ranks.h"
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -96,7 +97,9 @@ class WorkerRanks final : private WorkerLinkSink {
   RankSet* aborted_by_link_ = nullptr;  // the ranks, while the link's thread may abort their steps
   RankSet* beating_ = nullptr;          // the ranks, once they have their memory
   bool stop_beats_ = false;
-  std::optional<SteadyTime> heard_;  // when the coordinator last said anything
+  SteadyTime heard_;  // when the coordinator last said anything
+  // How long a worker may say nothing, by what the coordinator has said.
+  std::optional<std::chrono::milliseconds> silence_;
 
   std::unique_ptr<RankSet> set_;  // the last: its threads call
 };
@@ -150,6 +153,15 @@ void WorkerRanks::OnMessage(std::string bytes) {
   if (over_.has_value()) return;
   heard_ = clock_.Now();
   if (!message.ok()) return End(message.status());
+  if (message->has_welcome() == silence_.has_value()) {
+    return End(NotDue("two messages of Welcome, or another one first"));
+  }
+  if (message->has_welcome()) {
+    const absl::StatusOr<std::chrono::milliseconds> silence = SilenceOf(message->welcome());
+    if (!silence.ok()) return End(silence.status());
+    silence_ = *silence;
+    return;
+  }
   if (message->has_spare()) return;  // TakeAssign waits
   if (message->has_progress()) {
     const auto quiet = std::chrono::microseconds(
@@ -430,11 +442,12 @@ void WorkerRanks::SendBeats() {
   bool spared = false;
   while (!stop_beats_) {
     const SteadyTime now = clock_.Now();
+    const std::chrono::milliseconds period = BeatPeriodOf(silence_.value_or(kMostSilence));
     // If this process stood still, what the coordinator said meanwhile is yet to be read.
-    spared = !spared && now - due > options_.beat_period;
-    if (!spared && heard_.has_value() && *heard_ + options_.silence <= now) {
-      End(absl::UnavailableError(
-          absl::StrCat("the coordinator has said nothing for ", TimeText(options_.silence))));
+    spared = !spared && now - due > period;
+    if (!spared && silence_.has_value() && heard_ + CoordinatorSilenceOf(*silence_) <= now) {
+      End(absl::UnavailableError(absl::StrCat("the coordinator has said nothing for ",
+                                              TimeText(CoordinatorSilenceOf(*silence_)))));
     }
     wire::FromWorker message;
     wire::Beat& beat = *message.mutable_beat();
@@ -449,7 +462,7 @@ void WorkerRanks::SendBeats() {
       Say(message);
       ShowMemory();
     });
-    due = now + options_.beat_period;
+    due = now + period;
     clock_.WaitUntil(due, lock, changed_, [this] { return stop_beats_; });
   }
 }

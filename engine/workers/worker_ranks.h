@@ -1,7 +1,6 @@
 #ifndef ANNULUS_ENGINE_WORKERS_WORKER_RANKS_H_
 #define ANNULUS_ENGINE_WORKERS_WORKER_RANKS_H_
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -35,9 +34,6 @@ struct WorkerRanksOptions {
   std::function<void(const absl::Status&)> on_stuck = nullptr;
   // Told of what the worker does; must outlive the call of ServeRanks. Null: nobody is.
   WorkerBoard* board = nullptr;
-  // A coordinator that has spoken, and says nothing for this long, has left.
-  std::chrono::milliseconds silence = kCoordinatorSilence;
-  std::chrono::milliseconds beat_period = kBeatPeriod;
   // The clock of all timeouts; not null, and must outlive the call of ServeRanks.
   const Clock* clock = &Clock::Real();
 };
@@ -51,7 +47,8 @@ struct WorkerRanksOptions {
 // - INVALID_ARGUMENT, after closing the link, if what it sent cannot be understood;
 // - the status for which the ranks cannot go on: no memory (RESOURCE_EXHAUSTED, with numbers), no
 //   wires, a rank that ended too late (see on_stuck);
-// - UNAVAILABLE if the coordinator has fallen silent. The ranks have let go of its steps.
+// - UNAVAILABLE if the coordinator has fallen silent, by the limit that it has told. The ranks have
+//   let go of its steps.
 // A step that fails ends nobody: the coordinator is told why, and aborts the epoch.
 //
 // `link` must not be started; `model` and `backend` must outlive the call.

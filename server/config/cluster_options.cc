@@ -20,6 +20,7 @@ namespace {
 
 using std::chrono::hours;
 using std::chrono::milliseconds;
+using std::chrono::minutes;
 
 constexpr int kMostRanks = 64;  // as --ranks
 constexpr size_t kLongestName = 64;
@@ -38,7 +39,7 @@ absl::Status CheckNotOfWorkers(const OptionTexts& texts) {
   for (const auto& [option, text] : texts) {
     for (const absl::string_view name :
          {"listen", "http", "ranks", "documents", "kv-host", "kv-disk", "kv-memory",
-          "replacement-timeout", "tolerate"}) {
+          "worker-silence", "replacement-timeout", "tolerate"}) {
       if (option->name != name || text == option->default_value) continue;
       return absl::InvalidArgumentError(
           absl::StrCat(name, " is ", text,
@@ -89,6 +90,14 @@ std::vector<Option> ClusterOptions() {
        "devices to use.",
        OneOf(&ServerConfig::allow_public_wire, {{"on", true}, {"off", false}}),
        /*bare=*/true},
+      {"worker-silence", "TIME", "2s",
+       "With --workers-listen: a worker that says nothing for this long is lost. So is one that "
+       "says "
+       "that it is alive while its step makes no progress for this long and --exchange-timeout. "
+       "Workers say so every eighth of it, or every 250 ms if that is less, and let go of a daemon "
+       "that says nothing for three quarters of it. At most --exchange-timeout. Raise it where "
+       "machines or networks stand still for seconds.",
+       Within(&ServerConfig::worker_silence, milliseconds(500), minutes(10))},
       {"replacement-timeout", "TIME", "60s",
        "With --workers-listen: how long requests wait, when a worker is lost, for another that "
        "takes its ranks. Then the ring goes on without these ranks, and requests that do not fit "
@@ -132,7 +141,7 @@ absl::Status CheckCluster(const ServerConfig& config, const OptionTexts& texts) 
           name, " is set without workers-listen and join; set one of them, or remove it"));
     }
     for (const auto& [option, text] : texts) {
-      for (const absl::string_view name : {"replacement-timeout", "tolerate"}) {
+      for (const absl::string_view name : {"worker-silence", "replacement-timeout", "tolerate"}) {
         if (option->name != name || text == option->default_value) continue;
         return absl::InvalidArgumentError(
             absl::StrCat(name, " is set without workers-listen; set that too, or remove it"));
@@ -164,12 +173,13 @@ absl::Status CheckCluster(const ServerConfig& config, const OptionTexts& texts) 
                      " and local-ranks ", config.local_ranks, " it is 0 to ", at_workers,
                      ", the ranks at workers, which alone can be lost"));
   }
-  // Workers tell of their progress every 250 ms, and learn of that of others as often.
-  constexpr milliseconds kLeastTimeout{2000};
-  if (config.engine.exchange_timeout < kLeastTimeout) {
+  // What ranks at workers learn of the progress of others may be that old.
+  if (config.engine.exchange_timeout < config.worker_silence) {
     return absl::InvalidArgumentError(
         absl::StrCat("exchange-timeout is ", config.engine.exchange_timeout.count(),
-                     "ms; with workers-listen it is at least ", kLeastTimeout.count(), "ms"));
+                     "ms and worker-silence ", config.worker_silence.count(),
+                     "ms; with workers-listen exchange-timeout is at least as long: raise it, or "
+                     "lower worker-silence"));
   }
   for (const auto& [name, set] : {std::pair("kv-host", config.engine.kv_host_bytes > 0),
                                   std::pair("kv-disk", !config.engine.kv_disk.empty())}) {

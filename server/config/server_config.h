@@ -79,6 +79,7 @@ struct ServerConfig {
   std::string worker_name;         // empty: HOST-PID
   bool allow_public_wire = false;  // see ChooseWireDevices
   std::string wire_devices;        // what it chose; empty: not yet
+  std::chrono::milliseconds worker_silence{};  // see EngineWorkers
   // How long requests wait for a worker in place of one that is lost.
   std::chrono::milliseconds replacement_timeout{};
   int tolerated_ranks = 0;  // see EngineWorkers

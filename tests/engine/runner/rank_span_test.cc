@@ -116,17 +116,34 @@ TEST_F(RankSpanTest, RanksWaitWhileThoseElsewhereMakeProgress) {
     status = last->Results().status();
     ended = true;
   });
+  EXPECT_TRUE(clock.WaitForWaiters(2));
+  const uint64_t advances = last->work().advances;
   for (int turn = 0; turn < 10; ++turn) {
     last->NoteProgressElsewhere(clock.Now());
     EXPECT_TRUE(clock.WaitForWaiters(2));  // the rank, for its peers, and who wants its result
+    EXPECT_EQ(last->work().running, 1);
+    EXPECT_EQ(last->work().waiting, 1);
     clock.Advance(kTimeout * 2 / 3);
   }
   EXPECT_TRUE(clock.WaitForWaiters(2));
   EXPECT_FALSE(ended);
   EXPECT_LT(last->last_progress(), clock.Now() - 5 * kTimeout);  // that of others is not its own
+  EXPECT_EQ(last->work().advances, advances);
   EXPECT_TRUE(clock.AdvanceUntil([&] { return ended.load(); }, kTimeout / 4));
   results.join();
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+  EXPECT_EQ(last->work().running, 0);
+}
+
+// By what those who watch from elsewhere tell a long step from one that hangs.
+TEST_F(RankSpanTest, EachLayerIsProgress) {
+  const auto all = Make({.first = 0, .local = kRanks, .all = kRanks});
+  const uint64_t before = all->work().advances;
+  ASSERT_TRUE(all->Run(Plan()).ok());
+  const RankSet::Work after = all->work();
+  EXPECT_GE(after.advances, before + static_cast<uint64_t>(kRanks * model_.layers()));
+  EXPECT_EQ(after.running, 0);
+  EXPECT_EQ(after.waiting, 0);
 }
 
 }  // namespace

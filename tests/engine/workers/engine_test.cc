@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/engine_workers.h"
 #include "engine/workers/control_messages.h"
+#include "kernels/base/sanitizers.h"
 #include "tests/engine/core/engine_fixture.h"
 #include "tests/support/linked_workers.h"
 #include "tests/support/wire_rings.h"
@@ -57,6 +58,7 @@ class WorkersTest : public testing::EngineFixture {
     seams.workers = {.source = source_.get(),
                      .local_ranks = local_ranks,
                      .build = "1",
+                     .silence = silence_,
                      .replacement_timeout = replacement_timeout_,
                      .tolerated_ranks = tolerated_ranks_};
     return CreateEngineWith(seams, options, *backend_, registry_);
@@ -111,6 +113,7 @@ class WorkersTest : public testing::EngineFixture {
     return *steps;
   }
 
+  std::chrono::milliseconds silence_{2'000};
   std::chrono::milliseconds replacement_timeout_{60'000};
   int tolerated_ranks_ = 0;
   std::unique_ptr<testing::AddedWorkers> source_ = std::make_unique<testing::AddedWorkers>();
@@ -212,6 +215,34 @@ TEST_F(WorkersTest, AnswersGoOnOnASmallerRingBitByBit) {
           [&] { return engine->Load().ring_transport == "wires between 3 processes"; }));
     }
   }
+}
+
+// It says that it is alive, but never how a step ended.
+TEST_F(WorkersTest, AnswersGoOnBitByBitIfAWorkerNeverEndsAStep) {
+  EngineOptions options = Options(3);
+  const auto alone = Make(options);
+  const auto expected = Ask(*alone);
+  for (const auto& sink : expected) ASSERT_EQ(sink->Wait()->status, absl::OkStatus());
+  const int steps = CountSteps(options);
+  source_ = std::make_unique<testing::AddedWorkers>();
+  options.exchange_timeout = std::chrono::seconds(kSanitized ? 10 : 2);
+  silence_ = options.exchange_timeout / 2;
+  AddWorker("a", 1);
+  LinkedPair& pair = AddWorker("b", 1);
+  const auto engine = MakeWithWorkers(options, 1).value();
+  pair.FromWorker([half = steps / 2](std::string& bytes) {
+    const wire::FromWorker message = DecodeFromWorker(bytes).value();
+    return !message.has_result() || static_cast<int>(message.result().step()) < half;
+  });
+  AddWorker("c", 1);
+  const auto answers = Ask(*engine);
+  for (size_t i = 0; i < answers.size(); ++i) {
+    ASSERT_EQ(answers[i]->Wait()->status, absl::OkStatus());
+    ExpectSame(*answers[i], *expected[i]);
+  }
+  const RingLoad ring = engine->Load().ring;
+  EXPECT_GE(ring.epoch, 2u);
+  EXPECT_EQ(ring.workers.at(1).name, "c");
 }
 
 // Two long requests that all ranks hold together, and of which two ranks hold one.
@@ -331,6 +362,12 @@ TEST_F(WorkersTest, WhatDoesNotGoTogetherIsRefused) {
     EXPECT_THAT(std::string(MakeWithWorkers(options, local).status().message()),
                 HasSubstr("must be 0 to 1"));
   }
+  for (const int silence : {99, 86'400'001}) {
+    silence_ = std::chrono::milliseconds(silence);
+    EXPECT_THAT(std::string(MakeWithWorkers(options, 1).status().message()),
+                HasSubstr("allowed are 100 ms to 86400000 ms"));
+  }
+  silence_ = std::chrono::seconds(2);
   for (const int tolerated : {-1, 2}) {
     tolerated_ranks_ = tolerated;
     EXPECT_THAT(std::string(MakeWithWorkers(options, 1).status().message()),

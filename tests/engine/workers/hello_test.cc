@@ -71,6 +71,16 @@ class HelloTest : public testing::RecallRing {
   std::thread coordinator_;
 };
 
+TEST_F(HelloTest, AWorkerLearnsFirstHowLongItMayBeSilent) {
+  options_.silence = 7s;
+  Begin();
+  const auto worker = Dial("one");
+  worker->Say(Encode(Hello("one")));
+  const auto first = worker->Hear([](const std::string&) { return true; });
+  ASSERT_TRUE(first.has_value());
+  EXPECT_EQ(DecodeToWorker(*first).value().welcome().silence_ms(), 7000u);
+}
+
 TEST_F(HelloTest, RanksGoToWorkersByTheirNames) {
   Begin();
   ring_.Add("b", 1);
@@ -232,7 +242,9 @@ TEST_F(HelloTest, AWorkerThatIsNeverReadyMakesRoomForAnother) {
       EXPECT_THAT(std::string(lost.message()),
                   AllOf(HasSubstr("worker \"one\" at x with ranks 0 to 2"), HasSubstr(what)));
       EXPECT_TRUE(ring.source().WaitForReport("a host for ranks 0 to 2"));
-      ring.Add("two", 3);
+      WorkerRanksOptions two = ring.WorkerOptionsOf("two", 3);
+      two.clock = &clock;  // by which its coordinator answers
+      ring.Add(two);
       coordinator.join();
       EXPECT_EQ(made.status(), absl::OkStatus());
     }

@@ -8,6 +8,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -321,25 +322,55 @@ TEST_F(ReplacementTest, RanksThatWaitForAWorkerEndAtOnce) {
   EXPECT_EQ(second_->Join(), absl::OkStatus());
 }
 
-TEST_F(ReplacementTest, AWorkerLetsGoOfACoordinatorThatSaysNothing) {
-  ManualClock clock;
-  WorkerRanksOptions options = ring_.WorkerOptionsOf("a", 2);
-  options.silence = kCoordinatorSilence;
-  options.clock = &clock;
-  WorkerThread& worker = ring_.Add(options);
-  const auto ranks = ring_.Create(ring_.OptionsOf(1, kRanks)).value();
-  ExpectRuns(*ranks);
-  worker.pair().ToWorker([](std::string&) { return false; });
-  std::atomic<bool> over{false};
-  absl::Status ended;
-  std::thread waiter([&] {
-    ended = worker.Join();
-    over = true;
-  });
-  EXPECT_TRUE(clock.AdvanceUntil([&] { return over.load(); }));
-  waiter.join();
-  EXPECT_EQ(ended, absl::UnavailableError("the coordinator has said nothing for 1500 ms"));
-  ASSERT_TRUE(testing::Eventually([&] { return ranks->state() == RanksState::kMending; }));
+TEST_F(ReplacementTest, AWorkerBeatsAndLetsGoByWhatItsCoordinatorHasTold) {
+  for (const auto& [silence, beat, limit] :
+       {std::tuple(800ms, 100ms, "600 ms"), std::tuple(2000ms, 250ms, "1500 ms"),
+        std::tuple(60'000ms, 250ms, "45000 ms")}) {
+    SCOPED_TRACE(limit);
+    ManualClock clock;
+    testing::WorkerRing ring(world_, model_);
+    WorkerRanksOptions options = ring.WorkerOptionsOf("a", 2);
+    options.clock = &clock;
+    WorkerThread& worker = ring.Add(options);
+    RemoteRanksOptions told = ring.OptionsOf(1, kRanks);
+    told.silence = silence;
+    told.set.clock = &clock;
+    std::atomic<int> beats{0};
+    worker.pair().FromWorker([&beats](std::string& bytes) {
+      if (DecodeFromWorker(bytes).value().has_beat()) ++beats;
+      return true;
+    });
+    const auto ranks = ring.Create(told).value();
+    ExpectRuns(*ranks);
+    const auto have_come = [&beats](int n) {
+      return testing::Eventually([&beats, n] { return beats == n; });
+    };
+    ASSERT_TRUE(have_come(1));
+    clock.Advance(250ms);  // the first wait may have begun before the worker was told
+    ASSERT_TRUE(have_come(2));
+    for (int n = 3; n < 6; ++n) {
+      clock.Advance(beat - 1ms);
+      EXPECT_LT(beats, n);
+      clock.Advance(1ms);
+      ASSERT_TRUE(have_come(n));
+    }
+    worker.pair().ToWorker([](std::string&) { return false; });
+    std::atomic<bool> over{false};
+    absl::Status ended;
+    std::thread waiter([&] {
+      ended = worker.Join();
+      over = true;
+    });
+    for (int n = 6; !over && !HasFailure(); ++n) {
+      clock.Advance(beat);
+      EXPECT_TRUE(testing::Eventually([&, n] { return over || beats >= n; }));
+    }
+    if (!over) worker.pair().Cut();
+    waiter.join();
+    EXPECT_EQ(ended,
+              absl::UnavailableError("the coordinator has said nothing for " + std::string(limit)));
+    ASSERT_TRUE(testing::Eventually([&] { return ranks->state() == RanksState::kMending; }));
+  }
 }
 
 }  // namespace

@@ -85,7 +85,7 @@ class StuckStepsTest : protected OneClock, public testing::RecallRing {
   StuckStepsTest() {
     options_.set.clock = &clock_;
     options_.set.engine.exchange_timeout = 10s;
-    options_.silence = 2s;
+    options_.silence = kSilence;
     options_.on_loss = [this](RingLoss loss) {
       if (loss == RingLoss::kSilent) ++silent_;
     };
@@ -108,8 +108,8 @@ class StuckStepsTest : protected OneClock, public testing::RecallRing {
 
   // A beat of each worker later. Their coordinator has heard them then.
   void MoveOn(const RemoteRanks& ranks) {
-    clock_.Advance(kBeatPeriod);
-    moved_ += kBeatPeriod;
+    clock_.Advance(kBeat);
+    moved_ += kBeat;
     ASSERT_TRUE(testing::Eventually([&] {
       const RingLoad load = ranks.workers();
       return std::all_of(load.workers.begin(), load.workers.end(), [](const WorkerLoad& worker) {
@@ -146,6 +146,9 @@ class StuckStepsTest : protected OneClock, public testing::RecallRing {
     EXPECT_EQ(silent_, 1);
     EXPECT_THAT(std::string(lost.Join().message()), HasSubstr(why));
   }
+
+  static constexpr std::chrono::milliseconds kSilence{2'000};
+  static constexpr std::chrono::milliseconds kBeat = BeatPeriodOf(kSilence);
 
   RemoteRanksOptions options_ = ring_.OptionsOf(1, kRanks);
   std::chrono::milliseconds moved_{0};
@@ -209,7 +212,7 @@ TEST_F(HeldStepsTest, AWorkerWhoseStepGoesOnSlowlyIsNotLost) {
     return testing::Eventually([&] { return ended || attention_.holds_one(); }) && !ended;
   };
   while (waits() && !HasFailure()) {
-    for (int beat = 0; beat < 5s / kBeatPeriod; ++beat) MoveOn(*ranks);
+    for (int beat = 0; beat < 5s / kBeat; ++beat) MoveOn(*ranks);
     attention_.LetOne();
   }
   if (HasFailure()) clock_.Advance(1h);

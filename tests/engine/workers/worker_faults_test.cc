@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/workers/control_messages.h"
 #include "tests/engine/workers/recall_ring.h"
 #include "tests/support/eventually.h"
 
@@ -96,6 +97,36 @@ TEST_F(WorkerFaultsTest, ARankThatDoesNotEndIsReportedBeforeTheWorkerWaitsForIt)
   told.Pass();
   EXPECT_THAT(why, AllOf(HasSubstr("rank "), HasSubstr("did not answer within")));
   EXPECT_EQ(worker.Join(), absl::OkStatus());
+}
+
+TEST_F(WorkerFaultsTest, ACoordinatorThatTellsNoLimitsIsRefused) {
+  using Fault = bool (*)(wire::ToWorker&);
+  const std::pair<Fault, const char*> faults[] = {
+      {[](wire::ToWorker& message) { return !message.has_welcome(); }, "another one first"},
+      {[](wire::ToWorker& message) {
+         if (!message.has_welcome()) message.mutable_welcome()->set_silence_ms(2000);
+         return true;
+       },
+       "two messages of Welcome"},
+      {[](wire::ToWorker& message) {
+         if (message.has_welcome()) message.mutable_welcome()->set_silence_ms(99);
+         return true;
+       },
+       "the silence of workers in ms 99; allowed are 100 to 86400000"},
+  };
+  for (const auto& [fault, why] : faults) {
+    testing::WorkerRing ring(world_, model_);
+    testing::WorkerThread& worker = ring.Add("one", 2);
+    worker.pair().ToWorker([fault = fault](std::string& bytes) {
+      wire::ToWorker message = DecodeToWorker(bytes).value();
+      const bool arrives = fault(message);
+      bytes = Encode(message);
+      return arrives;
+    });
+    ring.source().EndAt("a host for");
+    EXPECT_FALSE(ring.Create(ring.OptionsOf(1, kRanks)).ok());
+    EXPECT_THAT(std::string(worker.Join().message()), HasSubstr(why));
+  }
 }
 
 TEST_F(WorkerFaultsTest, ACoordinatorLearnsWhyWiresCannotBeOpenedAnew) {

@@ -63,7 +63,6 @@ class WorkerRing {
     options.engine.threads = 1;
     options.agreement = AgreementOfModel(model_);
     options.open_carrier = [kind = kind_] { return OpenCarrier(kind); };
-    options.silence = std::chrono::minutes(2);
     return options;
   }
   WorkerThread& Add(WorkerRanksOptions options) {

@@ -3,7 +3,8 @@
 // left holds no more than before.
 //   ANNULUS_FAULTS=1200        how many faults of both tests, as in tests/nightly.sh; 20 by default
 //   ANNULUS_TEST_SEED=SEED     others; both are printed
-//   ANNULUS_FAULT_SLACK=3      multiplies the bounds of time, on slow machines
+//   ANNULUS_FAULT_SLACK=3      multiplies the bounds of time, and for how long a worker may be
+//                              silent, on slow machines and with sanitizers
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -74,6 +75,11 @@ std::vector<Cell> CellsOf(const std::vector<Fault>& faults) {
     }
   }
   return cells;
+}
+
+double Slack() {
+  const char* const slack = std::getenv("ANNULUS_FAULT_SLACK");
+  return slack == nullptr ? 1 : std::stod(slack);
 }
 
 // A client that follows an answer, on a thread of its own.
@@ -160,6 +166,12 @@ class RingFaultsTest : public ::testing::Test {
   std::vector<std::string> CoordinatorFlags() const {
     return {"--tokens-per-rank", "128", "--kv-memory", "8MiB"};
   }
+  std::vector<std::string> RingFlags() const {
+    std::vector<std::string> flags = CoordinatorFlags();
+    const auto silence = static_cast<int>(2'000 * Slack());
+    flags.insert(flags.end(), {"--worker-silence", absl::StrCat(silence, "ms")});
+    return flags;
+  }
 
   // Of a prompt of so many tokens.
   static v1::GenerationSpec SpecOf(int prompt, int variant) {
@@ -202,8 +214,6 @@ class FaultRun {
         expected_[width].push_back(AskFor(PlainChannel(one.address()), spec));
       }
     }
-    const char* const slack = std::getenv("ANNULUS_FAULT_SLACK");
-    if (slack != nullptr) slack_ = std::stod(slack);
   }
 
   // All rows of two answers at once, without a fault: no repair computes more.
@@ -242,7 +252,6 @@ class FaultRun {
   WorkerNetwork* const network_;
   const std::array<std::vector<v1::GenerationSpec>, 2> specs_;  // on two ranks, on four
   std::array<std::vector<Answer>, 2> expected_;
-  double slack_ = 1;
   double whole_seconds_ = 0;
   steady_clock::time_point struck_;
   std::map<Fault, std::vector<double>> pauses_;
@@ -335,7 +344,7 @@ void FaultRun::Strike(const Cell& cell, const Roles& roles, WatchedWorker& obser
 
 double FaultRun::Bound(const Cell& cell) const {
   const double detection = cell.fault == Fault::kKill ? 1 : 3;
-  return slack_ * (detection + whole_seconds_ * (cell.in_recovery() ? 2 : 1));
+  return Slack() * (detection + whole_seconds_ * (cell.in_recovery() ? 2 : 1));
 }
 
 void FaultRun::Try(const Cell& cell, std::mt19937_64& random) {
@@ -407,7 +416,7 @@ void RingFaultsTest::Try(int faults, std::vector<Cell> cells, WorkerNetwork* net
     on_two.push_back(SpecOf(80, variant));
     on_four.push_back(SpecOf(300, variant));
   }
-  FaultyRing ring(flags_, CoordinatorFlags(), network);
+  FaultyRing ring(flags_, RingFlags(), network);
   ring.Restore();
   std::vector<std::string> alone = flags_;
   for (const std::string& flag : CoordinatorFlags()) alone.push_back(flag);
@@ -465,7 +474,7 @@ TEST_F(RingFaultsTest, AnswersOutliveFaultsOfTheNetworkBitByBit) {
 TEST_F(RingFaultsTest, ALossInTheFirstFormingIsWaitedFor) {
   for (const char* const moment : {"wires", "form"}) {
     SCOPED_TRACE(moment);
-    FaultyRing ring(flags_, CoordinatorFlags());
+    FaultyRing ring(flags_, RingFlags());
     WatchedWorker& first = ring.StartWorker();
     const int stop = first.StopAt(moment);
     for (int i = 2; i < FaultyRing::kRanks; ++i) ring.StartWorker();

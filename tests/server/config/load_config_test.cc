@@ -91,7 +91,7 @@ std::string OtherValue(const Option& option) {
     return "off";
   if (name == "huge-pages") return "transparent";
   if (name == "http-origins") return "https://a.example";
-  if (name == "http-heartbeat" || name == "http-linger") return "7s";
+  if (name == "http-heartbeat" || name == "http-linger" || name == "worker-silence") return "7s";
   if (name == "listen" || name == "metrics" || name == "http" || name == "otlp-endpoint" ||
       name == "workers-listen" || name == "join")
     return "127.0.0.1:1234";
@@ -141,7 +141,8 @@ std::string Describe(const ServerConfig& c) {
       << '|' << c.max_message_bytes << '|' << static_cast<int>(c.log_level) << '|'
       << static_cast<int>(c.log_format) << '|' << c.workers_listen << '|' << c.join << '|'
       << c.local_ranks << '|' << c.worker_name << '|' << c.allow_public_wire << '|'
-      << c.replacement_timeout.count() << '|' << c.tolerated_ranks;
+      << c.worker_silence.count() << '|' << c.replacement_timeout.count() << '|'
+      << c.tolerated_ranks;
   return out.str();
 }
 
@@ -157,7 +158,9 @@ std::vector<std::string> Companion(const Option& option) {
   if (name == "out") return {"--convert"};
   if (name == "memory") return {"--plan"};
   if (name == "workers-listen") return {"--ranks", "2"};
-  if (name == "replacement-timeout") return {"--workers-listen", "127.0.0.1:7000", "--ranks", "2"};
+  if (name == "worker-silence" || name == "replacement-timeout") {
+    return {"--workers-listen", "127.0.0.1:7000", "--ranks", "2"};
+  }
   if (name == "tolerate") return {"--workers-listen", "127.0.0.1:7000", "--ranks", "32"};
   if (name == "local-ranks" || name == "worker-name" || name == "allow-public-wire") {
     return {"--join", "127.0.0.1:7000"};
@@ -441,6 +444,17 @@ TEST_F(LoadConfigTest, ARingOfSeveralProcessesHasACoordinatorAndWorkers) {
   EXPECT_EQ(Load(with(listens, {"--replacement-timeout", "5s"})).replacement_timeout.count(), 5000);
   EXPECT_THAT(Error({"--replacement-timeout", "5s"}), HasSubstr("is set without workers-listen"));
   EXPECT_THAT(Error(with(joins, {"--replacement-timeout", "5s"})), HasSubstr("but a worker"));
+  EXPECT_EQ(Load(listens).worker_silence.count(), 2000);
+  EXPECT_EQ(Load(with(listens, {"--worker-silence", "500ms"})).worker_silence.count(), 500);
+  EXPECT_THAT(Error(with(listens, {"--worker-silence", "499ms"})), HasSubstr("500"));
+  EXPECT_THAT(Error(with(listens, {"--worker-silence", "601s"})), HasSubstr("worker-silence"));
+  EXPECT_THAT(Error(with(listens, {"--worker-silence", "31s"})),
+              HasSubstr("exchange-timeout is 30000ms and worker-silence 31000ms"));
+  EXPECT_THAT(Error(with(listens, {"--exchange-timeout", "1s"})),
+              HasSubstr("raise it, or lower worker-silence"));
+  Load(with(listens, {"--exchange-timeout", "1s", "--worker-silence", "1s"}));
+  EXPECT_THAT(Error({"--worker-silence", "3s"}), HasSubstr("is set without workers-listen"));
+  EXPECT_THAT(Error(with(joins, {"--worker-silence", "3s"})), HasSubstr("but a worker"));
   EXPECT_EQ(Load(listens).tolerated_ranks, 0);
   EXPECT_EQ(Load(with(listens, {"--tolerate", "1"})).tolerated_ranks, 1);
   EXPECT_THAT(Error(with(listens, {"--tolerate", "2"})),
