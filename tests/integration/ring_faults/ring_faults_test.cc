@@ -470,6 +470,29 @@ TEST_F(RingFaultsTest, AnswersOutliveFaultsOfTheNetworkBitByBit) {
   Try(FaultsOf(4, 2), CellsOf({Fault::kDrop, Fault::kUnplug}), &network);
 }
 
+// The thread of its beats goes on.
+TEST_F(RingFaultsTest, AWorkerWhoseStepHangsIsLostThoughItBeats) {
+  std::vector<std::string> flags = RingFlags();
+  const auto timeout = static_cast<int>(3'000 * Slack());
+  flags.insert(flags.end(), {"--exchange-timeout", absl::StrCat(timeout, "ms")});
+  FaultyRing ring(flags_, flags);
+  ring.Restore();
+  const v1::GenerationSpec spec = SpecOf(300, 1);
+  const Answer expected = AskFor(ring.channel(), spec);
+  Client client(ring.channel(), spec);
+  ASSERT_TRUE(client.WaitFor(5));
+  WatchedWorker& victim = ring.HostOf(1);
+  victim.WaitFor(victim.StopAt("layer"), "reached");
+  const StreamedAnswer& followed = client.End();
+  EXPECT_TRUE(followed.status.ok()) << followed.status.error_message();
+  EXPECT_EQ(followed.answer, expected);
+  EXPECT_EQ(ring.Losses("silent"), 1);
+  EXPECT_TRUE(ring.coordinator().WaitForOutput(
+      absl::StrCat("its step has made no progress for ", timeout * 5 / 3, " ms"), kRingLimit))
+      << ring.coordinator().output();
+  EXPECT_EQ(victim.program().WaitForExit(kRingLimit), 3) << "to be restarted";
+}
+
 // Nobody waits for answers yet: the daemon waits for a worker, as before all were there.
 TEST_F(RingFaultsTest, ALossInTheFirstFormingIsWaitedFor) {
   for (const char* const moment : {"wires", "form"}) {
