@@ -291,7 +291,7 @@ TEST_F(WorkersTest, RoomForTheLossOfARankIsKept) {
 TEST_F(WorkersTest, RequestsWaitForAWorkerAndCanBeCancelledMeanwhile) {
   LinkedPair& pair = AddWorker("one", 1);
   const auto engine = MakeWithWorkers(Options(2), 1).value();
-  const RequestSpec spec = Spec(*engine, Document(3000, 1).text, 1500);
+  const RequestSpec spec = Spec(*engine, Document(3000, 1).text, 400);
   const auto patient = Start(*engine, spec);
   auto impatient = std::make_shared<CollectingSink>();
   const RequestId id = engine->Submit(spec, impatient).value();
