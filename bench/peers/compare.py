@@ -66,14 +66,18 @@ class Asker:
 
 # Each returns {Row: figure} of one round.
 
+def read(length, first):
+    return {Row(f"prompt of {length:,} tokens, tokens/s", "prefill", length): length / first}
+
+
 def prompts(asker, length):
-    return {Row(f"prompt of {length:,} tokens, tokens/s", "prefill", length):
-            length / asker.times(asker.prompt(length), 1)[0]}
+    return read(length, asker.times(asker.prompt(length), 1)[0])
 
 
 def answer(asker, depth, count=64):
     times = asker.times(asker.prompt(max(depth, 16)), count)
-    return {Row(f"answer at depth {depth:,}, tokens/s", "decode", depth):
+    return {**(read(depth, times[0]) if depth else {}),
+            Row(f"answer at depth {depth:,}, tokens/s", "decode", depth):
             (count - 1) / (times[-1] - times[0])}
 
 
