@@ -26,6 +26,22 @@ inline std::vector<std::string> EventsOf(const std::string& body) {
   return events;
 }
 
+inline constexpr char kChat[] = "/v1/chat/completions";
+inline constexpr char kText[] = "/v1/completions";
+
+inline nlohmann::json ChatBody(const nlohmann::json& more = nlohmann::json::object()) {
+  nlohmann::json body = {
+      {"model", "fake"}, {"messages", {{{"role", "user"}, {"content", "Hi"}}}}, {"max_tokens", 5}};
+  body.update(more);
+  return body;
+}
+
+inline nlohmann::json TextBody(const nlohmann::json& more = nlohmann::json::object()) {
+  nlohmann::json body = {{"prompt", "Hi"}, {"max_tokens", 5}};
+  body.update(more);
+  return body;
+}
+
 // A server with a fake engine whose APIs tests ask over HTTP.
 class ApiTest : public ::testing::Test {
  protected:

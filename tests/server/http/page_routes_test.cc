@@ -19,10 +19,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr char kText[] = "/v1/completions";
-
-nlohmann::json TextBody() { return {{"prompt", "hello"}, {"max_tokens", 2}}; }
-
 class PageTest : public ApiTest {
  protected:
   // The status of a POST that a page of `origin` sends to `host`.

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "server/base/errors.h"
 #include "tests/server/http/api_fixture.h"
 #include "tests/server/http/parted_answer.h"
 
