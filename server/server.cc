@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -82,7 +83,7 @@ class ServerImpl final : public Server {
   void StartServing(Engine& engine) override {
     LoadKeptDocuments(engine);
     lifecycle_.StartServing(engine);
-    Housekeep();
+    ShowHealth();
   }
 
   void Await(const std::string& what) override {
@@ -118,12 +119,12 @@ class ServerImpl final : public Server {
   absl::Status ListenForAdmins();
   void LoadKeptDocuments(const Engine& engine);
   std::vector<MetricFamily> CollectMetrics() const;
+  std::optional<EngineLoad> ShowHealth();
   void Housekeep();
   void WarnOfStalls(const EngineLoad& load);
   void WarnOfTiers(const EngineLoad& load);
   void WarnOfDocuments();
   bool WarnOfStuckCalls(SteadyTime now);
-  void SetHealth(bool serving);
   void ReloadIfAsked();
   void Reload();
   void EndAll(milliseconds grace);
@@ -208,7 +209,7 @@ absl::Status ServerImpl::Listen() {
     ANNULUS_ASSIGN_OR_RETURN(api_http_, StartApiHttp(context_, api_, std::move(streams)));
   }
   ANNULUS_RETURN_IF_ERROR(ListenForAdmins());
-  SetHealth(false);  // so that the health service knows every name from the start
+  ShowHealth();  // so that the health service knows every name from the start
   housekeeping_ = std::make_unique<PeriodicThread>(kHousekeepingInterval, [this] {
     Housekeep();
     ReloadIfAsked();
@@ -270,19 +271,26 @@ std::vector<MetricFamily> ServerImpl::CollectMetrics() const {
   return families;
 }
 
+// Returns what it read of the engine; nothing: there is none.
+std::optional<EngineLoad> ServerImpl::ShowHealth() {
+  std::optional<EngineLoad> load;
+  const auto read = [&]() -> HealthBoard::Health {
+    if (const auto engine = lifecycle_.engine(); engine.ok()) load = (*engine)->Load();
+    const bool healthy = load.has_value() && load->healthy;
+    return {.ready = healthy && lifecycle_.phase() == Phase::kServing, .alive = alive()};
+  };
+  health_.Show(read, *grpc_.server->GetHealthCheckService());
+  return load;
+}
+
 void ServerImpl::Housekeep() {
   log_.SayWhatWasSuppressed();
-  const auto engine = lifecycle_.engine();
-  bool healthy = false;
-  if (engine.ok()) {
-    const EngineLoad load = (*engine)->Load();
-    healthy = load.healthy;
-    WarnOfStalls(load);
-    WarnOfTiers(load);
+  if (const std::optional<EngineLoad> load = ShowHealth(); load.has_value()) {
+    WarnOfStalls(*load);
+    WarnOfTiers(*load);
     WarnOfDocuments();
   }
   if (traces_ != nullptr) traces_->WarnIfFailing();
-  SetHealth(healthy && lifecycle_.phase() == Phase::kServing);
   const SteadyTime now = steady_clock::now();
   document_service_.CutOffSlow(now, config_.upload_timeout);
   attach_.Expire(now);
@@ -413,13 +421,9 @@ void ServerImpl::WarnOfDocuments() {
                     "full, delete documents or give it more room; if it fails, test it"}});
 }
 
-void ServerImpl::SetHealth(bool serving) {
-  health_.Show(serving, alive(), *grpc_.server->GetHealthCheckService());
-}
-
 void ServerImpl::WaitUntilDrained() {
   const milliseconds grace = WaitForDrain();
-  Housekeep();
+  ShowHealth();
   log_.Info("draining", {{"active", lifecycle_.active()},
                          {"grace_seconds", absl::StrCat(grace.count() / 1000.0)}});
   if (!lifecycle_.WaitIdle(grace)) {

@@ -9,7 +9,8 @@
 
 namespace annulus::server {
 
-void HealthBoard::Show(bool ready, bool alive, grpc::HealthCheckServiceInterface& service) {
+void HealthBoard::Show(absl::FunctionRef<Health()> read,
+                       grpc::HealthCheckServiceInterface& service) {
   static constexpr std::array<const char*, 6> kReadyNames = {
       "",
       "readiness",
@@ -18,6 +19,7 @@ void HealthBoard::Show(bool ready, bool alive, grpc::HealthCheckServiceInterface
       v1::ModelService::service_full_name(),
       v1::AdminService::service_full_name()};
   std::lock_guard lock(mutex_);
+  const auto [ready, alive] = read();
   if (ready_ != ready) {
     for (const char* name : kReadyNames) service.SetServingStatus(name, ready);
     ready_ = ready;

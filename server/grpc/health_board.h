@@ -6,6 +6,8 @@
 #include <mutex>
 #include <optional>
 
+#include "absl/functional/function_ref.h"
+
 namespace annulus::server {
 
 // Sets the statuses of gRPC's health service, but only when they change: gRPC 1.51 sends a message
@@ -13,9 +15,13 @@ namespace annulus::server {
 // Thread-safe.
 class HealthBoard {
  public:
-  // `ready` is the status of the empty name, of "readiness" and of every service of this daemon;
-  // `alive` is the status of "liveness". Always pass the same `service`.
-  void Show(bool ready, bool alive, grpc::HealthCheckServiceInterface& service);
+  struct Health {
+    bool ready = false;  // the empty name, "readiness" and every service of this daemon
+    bool alive = false;  // "liveness"
+  };
+  // Sets what `read` returns. One call at a time reads and sets, so no thread replaces what another
+  // has read later. `read` must not call the board. Always pass the same `service`.
+  void Show(absl::FunctionRef<Health()> read, grpc::HealthCheckServiceInterface& service);
 
  private:
   std::mutex mutex_;
