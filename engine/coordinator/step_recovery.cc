@@ -100,6 +100,7 @@ void StepRecovery::RecoverLost(const absl::Status& cause, std::span<const int32_
       SetBack(request, cause);
     }
   }
+  use_.serving.NoteRoom();
 }
 
 // Returns false if the request ended, for want of memory.

@@ -41,7 +41,7 @@ class StepRecovery {
   struct Parts {
     const CoordinatorOptions& options;
     Ledger& ledger;
-    const Serving& serving;
+    Serving& serving;
     PageGrowth& growth;
     const RestoreChecks& checks;
     EngineMetrics& metrics;
@@ -57,7 +57,9 @@ class StepRecovery {
   void Recover(std::span<const StepPlan* const> failed, const absl::Status& cause,
                std::span<const int32_t> lost);
 
-  // Call when ranks have lost their pages, for `cause`, between steps; otherwise as Recover.
+  // Call when ranks have lost their pages, for `cause`, between steps; otherwise as Recover. Those
+  // who wait for room may begin then: pins may be lost, and ranks have come back or need no
+  // reserve.
   void RecoverLost(const absl::Status& cause, std::span<const int32_t> lost);
 
   // The suspect that has the next step of its own; nothing if no running request is one. The first

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/base/error_payloads.h"
+#include "engine/coordinator/step_recovery.h"
 #include "engine/scheduler/repair.h"
 #include "tests/engine/coordinator/engine_parts.h"
 
@@ -39,6 +40,10 @@ class Parts : public EngineParts {
 
   AdmissionPass::Outcome Pass() {
     serving_.NoteRoom();
+    return PassAgain();
+  }
+  // Asks for none of those that found no room, unless some has come.
+  AdmissionPass::Outcome PassAgain() {
     AdmissionPass pass(
         {ledger_, serving_, policies_, documents_, prefix_waits_, restore_waits_, starter_});
     return pass.Run(clock_.Now());
@@ -150,6 +155,32 @@ TEST_F(LossReserveTest, NothingIsPinnedInTheRoomOfWhatRuns) {
   EXPECT_EQ(refused.GetPayload(kLimitPayload), absl::Cord("pinned"));
   EXPECT_THAT(std::string(refused.message()), AllOf(HasSubstr("--tolerate"), HasSubstr("pin: ")));
   EXPECT_EQ(parts_.documents_.KeepPrefilled(parts_.Add(pin(7))), absl::OkStatus());
+}
+
+// What runs keeps its place, so nothing else says that room has come.
+TEST_F(LossReserveTest, WhatItHeldBackBeginsOncePinsAreLost) {
+  const RequestSpec pinned = [] {
+    RequestSpec spec = EngineParts::ReadAhead(64, 'x', "a");
+    spec.pin = true;
+    return spec;
+  }();
+  parts_.RunAlone(pinned);
+  ASSERT_TRUE(parts_.documents_.KeepPrefilled(parts_.Add(pinned)).ok());
+  parts_.Leave(2);
+  const Request& running = parts_.Add(EngineParts::Spec(200, 40, 'y'));  // 15 pages
+  ASSERT_THAT(parts_.Pass().begun, ElementsAre(running.id()));
+  for (int step = 0; step < 4; ++step) parts_.Step();
+  const RequestId held = parts_.Add(EngineParts::Spec(60, 4, 'z')).id();  // four, beside four pins
+  ASSERT_THAT(parts_.Pass().begun, IsEmpty());
+  const PageBook& book = parts_.ledger_.book();
+  const int32_t rank = book.pinned_count(0) > 0 ? 0 : 1;
+  StepRecovery recovery({parts_.options_, parts_.ledger_, parts_.serving_, parts_.growth_,
+                         parts_.checks_, parts_.metrics_, [](const Request&) {},
+                         [](RequestId, const absl::Status& status) { ADD_FAILURE() << status; }});
+  parts_.ranks_.Become(RanksState::kUp, {rank});
+  recovery.RecoverLost(absl::UnavailableError("a rank was lost"), parts_.ranks_.TakeLost());
+  ASSERT_EQ(running.timings().repaired, 1);
+  EXPECT_THAT(parts_.PassAgain().begun, ElementsAre(held));
 }
 
 // Without this the others would go on taking turns beside it for ever.
