@@ -134,7 +134,7 @@ absl::StatusOr<CapacityTable> PlanCapacity(const CapacityQuestion& question, Bac
             .kv_host = static_cast<size_t>(options.kv_host_bytes),
             .pinned = PageStores::BufferBytes(options, GeometryOf(*model)),
             .memory = 0,  // of another machine, maybe
-            .evidence = EvidenceShapeOf(*model, heads, ranks),
+            .evidence = EvidenceShapeOf(*model, heads, ranks, machine.capabilities()),
             .max_context = table.context,
         };
         ANNULUS_RETURN_IF_ERROR(CheckOptions(options));

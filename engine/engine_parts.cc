@@ -134,8 +134,8 @@ absl::StatusOr<std::unique_ptr<const EngineParts>> StartParts(const EngineSeams&
   ANNULUS_RETURN_IF_ERROR(CheckAttention(options.attention, parts->model.ranks));
   ANNULUS_ASSIGN_OR_RETURN(parts->evidence_heads,
                            FindEvidenceHeads(options.attention_profile, parts->model.ranks));
-  parts->evidence_shape =
-      EvidenceShapeOf(parts->model.ranks, parts->evidence_heads, parts->options.ranks);
+  parts->evidence_shape = EvidenceShapeOf(parts->model.ranks, parts->evidence_heads,
+                                          parts->options.ranks, backend.capabilities());
   parts->model.info.evidence_heads =
       DescribeEvidenceHeads(parts->evidence_heads, options.attention_profile);
   ANNULUS_RETURN_IF_ERROR(StartRanks(*parts, backend));

@@ -64,9 +64,10 @@ class LoadedWorker final : public Worker {
     options_.check_memory = [this, program](const RankSetOptions& set) -> absl::Status {
       // The profile that may name other heads is the coordinator's.
       const std::vector<LayerHead> heads = DefaultEvidenceHeads(model_.ranks);
-      const HostUse host = {.program = program,
-                            .evidence = EvidenceShapeOf(model_.ranks, heads, set.span.all),
-                            .max_context = model_.info.max_context};
+      const HostUse host = {
+          .program = program,
+          .evidence = EvidenceShapeOf(model_.ranks, heads, set.span.all, backend_.capabilities()),
+          .max_context = model_.info.max_context};
       ANNULUS_ASSIGN_OR_RETURN(const MemoryPlan plan,
                                PlanMemory(model_.ranks, set, host, backend_));
       return CheckPlan(plan, set.span.all);

@@ -8,6 +8,7 @@
 #include "engine/base/field_error.h"
 #include "engine/request/evidence_account.h"
 #include "engine/runner/choice/evidence_masses.h"
+#include "kernels/base/pinned_size.h"
 
 namespace annulus {
 namespace {
@@ -43,6 +44,14 @@ size_t ScoringBytes(int64_t cuts_inside, int64_t columns, int64_t pages) {
          (1 + cuts_inside) * (sizeof(BlockScoresItem) + 4 * sizeof(std::vector<size_t>));
 }
 
+// What `buffers` buffers of the host's memory take that hold so many floats together. PinnedSize
+// makes less than twice its size of each, or its least. Of n rows, as many buffers take at most n
+// times what they take of one.
+size_t HostBytes(const EvidenceShape& shape, int64_t floats, int64_t buffers) {
+  const auto bytes = BytesOf<float>(floats);
+  return shape.pinned ? 2 * bytes + static_cast<size_t>(buffers) * PinnedSize(1) : bytes;
+}
+
 EvidenceNeed NeedFor(const EvidenceShape& shape, const EvidenceCounts& counts) {
   const int64_t block_pages = EvidenceBlock(shape.page_tokens) / shape.page_tokens;
   // A block whose pages lie on several ranks has a sum on each.
@@ -51,10 +60,12 @@ EvidenceNeed NeedFor(const EvidenceShape& shape, const EvidenceCounts& counts) {
   const int64_t pages = counts.cuts * block_pages;
   // The home has a row's queries, and others may get a copy; sums come home as copies.
   const int64_t sum_copies = shape.ranks > 1 ? 2 : 1;
+  // Of a layer: queries and sums on each rank, and at home what the others send.
+  const int64_t buffers = shape.layers * (2 * shape.ranks + (shape.ranks - 1));
   EvidenceNeed need;
-  need.messages =
-      BytesOf<float>(shape.ranks * shape.query_floats + sum_copies * shape.layers * columns);
-  need.scores = BytesOf<float>(shape.heads * columns);
+  need.messages = HostBytes(
+      shape, shape.ranks * shape.query_floats + sum_copies * shape.layers * columns, buffers);
+  need.scores = HostBytes(shape, shape.heads * columns, shape.ranks);
   need.sums = BytesOf<double>(counts.cuts + counts.parts) + 2 * sizeof(std::vector<double>) +
               GrownBytesOf<EvidenceShare>(std::min<int64_t>(counts.parts, kMostEvidenceShares));
   const size_t account = GrownBytesOf<RowRange>(counts.parts) + BytesOf<float>(2 * counts.parts);
@@ -65,8 +76,10 @@ EvidenceNeed NeedFor(const EvidenceShape& shape, const EvidenceCounts& counts) {
 
 }  // namespace
 
-EvidenceShape EvidenceShapeOf(const RankModel& model, std::span<const LayerHead> heads, int ranks) {
+EvidenceShape EvidenceShapeOf(const RankModel& model, std::span<const LayerHead> heads, int ranks,
+                              const BackendCapabilities& device) {
   EvidenceShape shape;
+  shape.pinned = !device.host_accessible;
   shape.page_tokens = model.page_shape.page_tokens;
   shape.ranks = ranks;
   std::set<int> layers;

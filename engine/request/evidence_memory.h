@@ -9,6 +9,7 @@
 #include "engine/api/request.h"
 #include "engine/runner/rank_model.h"
 #include "engine/state/step_plan.h"
+#include "kernels/backend.h"
 
 namespace annulus {
 
@@ -26,12 +27,16 @@ struct EvidenceShape {
   int64_t heads = 0;         // the most of any of these layers
   int32_t page_tokens = 0;   // above 0, if layers is
   int ranks = 1;             // of the ring
+  // Whether Backend::AllocateHost gives pinned memory, each buffer rounded up by PinnedSize: the
+  // device has memory of its own.
+  bool pinned = false;
 };
 // `heads`: FindEvidenceHeads.
-EvidenceShape EvidenceShapeOf(const RankModel& model, std::span<const LayerHead> heads, int ranks);
+EvidenceShape EvidenceShapeOf(const RankModel& model, std::span<const LayerHead> heads, int ranks,
+                              const BackendCapabilities& device);
 
 // Bytes that one request takes on all ranks together, at most. With one rank `messages` and
-// `scores` are exact.
+// `scores` are exact, unless buffers are pinned.
 struct EvidenceNeed {
   size_t messages = 0;  // of a row, from Backend::AllocateHost, until the next step begins
   size_t scores = 0;    // of a row, likewise, while a rank scores it: one request after the other

@@ -7,12 +7,14 @@
 #include <utility>
 
 #include "kernels/backend.h"
+#include "kernels/base/pinned_size.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus::testing {
 
 // A backend over another one, of one memory node, that counts what AllocateHost has given out and
-// not taken back. Thread-safe. Must outlive what it gives out.
+// not taken back, and what that would take if it were pinned. Thread-safe. Must outlive what it
+// gives out.
 class CountingBackend final : public Backend {
  public:
   explicit CountingBackend(Backend& counted)
@@ -21,7 +23,8 @@ class CountingBackend final : public Backend {
   }
 
   // The most bytes at once so far.
-  size_t host_most() const { return most_; }
+  size_t host_most() const { return host_.most; }
+  size_t pinned_most() const { return pinned_.most; }
 
   const BackendCapabilities& capabilities() const override { return capabilities_; }
   absl::StatusOr<DeviceBuffer> Allocate(size_t bytes) override { return counted_.Allocate(bytes); }
@@ -32,12 +35,12 @@ class CountingBackend final : public Backend {
   absl::StatusOr<DeviceBuffer> AllocateHost(size_t bytes) override {
     ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer given, counted_.AllocateHost(bytes));
     const auto buffer = std::make_shared<DeviceBuffer>(std::move(given));
-    const size_t now = held_ += bytes;
-    for (size_t most = most_; now > most && !most_.compare_exchange_weak(most, now);) {
-    }
+    host_.Add(bytes);
+    pinned_.Add(PinnedSize(bytes));
     return DeviceBuffer(buffer->data(), bytes, [this, buffer, bytes](std::byte*) {
       buffer->Reset();
-      held_ -= bytes;
+      host_.held -= bytes;
+      pinned_.held -= PinnedSize(bytes);
     });
   }
   absl::StatusOr<std::unique_ptr<Stream>> CreateStream(int threads) override {
@@ -55,10 +58,20 @@ class CountingBackend final : public Backend {
   }
 
  private:
+  struct Count {
+    void Add(size_t bytes) {
+      const size_t now = held += bytes;
+      for (size_t before = most; now > before && !most.compare_exchange_weak(before, now);) {
+      }
+    }
+    std::atomic<size_t> held{0};
+    std::atomic<size_t> most{0};
+  };
+
   Backend& counted_;
   BackendCapabilities capabilities_;
-  std::atomic<size_t> held_{0};
-  std::atomic<size_t> most_{0};
+  Count host_;
+  Count pinned_;
 };
 
 }  // namespace annulus::testing

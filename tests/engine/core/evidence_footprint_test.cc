@@ -114,6 +114,13 @@ TEST_F(EvidenceFootprint, ARequestTakesWhatAdmissionCounts) {
       EXPECT_LE(backend.host_most(), need.messages + need.scores);
       EXPECT_GE(backend.host_most(), (need.messages + need.scores) / 2);
     }
+    EvidenceShape pinned = ShapeOf(ranks);
+    pinned.pinned = true;
+    const EvidenceNeed rounded = NeedForEvidence(pinned, EvidenceRanges(asks.documents));
+    EXPECT_GT(backend.pinned_most(), backend.host_most());
+    EXPECT_LE(backend.pinned_most(), rounded.messages + rounded.scores);
+    EXPECT_GE(backend.pinned_most(), (rounded.messages + rounded.scores) / 4);
+    EXPECT_EQ(rounded.sums + rounded.lists, need.sums + need.lists) << "the heap rounds nothing";
     const auto lists = static_cast<int64_t>(need.sums + need.lists);
     EXPECT_LE(heap[1] - heap[0], lists);
     EXPECT_GE(heap[1] - heap[0], lists / 4);

@@ -290,6 +290,14 @@ TEST_F(PageTierDeviceTest, ThePlanCountsWhatTheHostGives) {
   EXPECT_THAT(refused.message(), HasSubstr("are left for them; lower --kv-host"));
 }
 
+// Evidence is in pinned blocks too.
+TEST_F(PageTierDeviceTest, ThePlanCountsEvidenceAsTheHostGivesIt) {
+  const EngineOptions options = Options(0);
+  const size_t plain = Make(options)->Load().plan.evidence;
+  EXPECT_GT(plain, 0u);
+  EXPECT_GT(MakeOnDevice(options)->Load().plan.evidence, plain);
+}
+
 // Pinned blocks are powers of two.
 TEST_F(PageTierDeviceTest, ThePlanCountsBlocksNotPages) {
   KvGeometry pages;
