@@ -321,8 +321,9 @@ void Membership::Found() {
 }
 
 std::vector<MemberId> Membership::Abort(SteadyTime now) {
-  if (std::exchange(aborted_, true)) return {};
   std::vector<MemberId> told;
+  told.reserve(seats_.size());  // without memory nothing has happened
+  if (std::exchange(aborted_, true)) return {};
   for (const Seat& seat : seats_) {
     if (seat.host == 0 || !IsInEpoch(seat.host)) continue;
     members_.at(seat.host).asked = now;

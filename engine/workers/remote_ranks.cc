@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/base/field_error.h"
+#include "engine/base/try_to.h"
 #include "engine/codec/step_codec.h"
 #include "engine/ring/wire/wire_ring.h"
 #include "engine/runner/between_ranks.h"
@@ -112,7 +113,7 @@ RemoteRanks::~RemoteRanks() {
 // Forms the ring, and has all ranks take their memory.
 absl::Status RemoteRanks::Open(Backend& backend) {
   if (options_.set.span.local == 0) {
-    ANNULUS_RETURN_IF_ERROR(Form(1, {}).status());
+    ANNULUS_RETURN_IF_ERROR(crew_->Form(1, {}).status());
   } else {
     RankSetOptions set = options_.set;
     set.ring = WiderRing{[this] { return OpenWires(); }, kWireRingNeeds};
@@ -152,6 +153,10 @@ absl::Status RemoteRanks::AwaitFacts() {
                                                one.page_bytes, " bytes, rank ", rank, " has ",
                                                others[i]->pages, " of ", others[i]->page_bytes)));
   }
+  hosted_.clear();
+  for (int rank = 0; rank < options_.set.span.all; ++rank) {
+    if (is_hosted(rank)) hosted_.push_back(rank);
+  }
   return crew_->Found();
 }
 
@@ -162,20 +167,13 @@ absl::StatusOr<std::unique_ptr<RingGroup>> RemoteRanks::OpenWires() {
   std::iota(setup.local.begin(), setup.local.end(), 0);
   setup.open = options_.open_carrier;
   setup.exchange = [this](uint64_t epoch, std::vector<std::string> own) {
-    return Form(epoch, std::move(own));
+    return crew_->Form(epoch, std::move(own));
   };
   const std::vector<int> local = setup.local;
   ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<WireRing> ring,
                            WireRing::Create(std::move(setup), *options_.set.clock));
   probe_ = std::make_unique<LinkProbe>(*ring, local);
   return ring;
-}
-
-absl::StatusOr<std::vector<std::string>> RemoteRanks::Form(uint64_t epoch,
-                                                           std::vector<std::string> own) {
-  ANNULUS_ASSIGN_OR_RETURN(std::vector<std::string> addresses, crew_->Form(epoch, std::move(own)));
-  hosted_ = RanksWithAddresses(addresses);
-  return addresses;
 }
 
 absl::Status RemoteRanks::Start(std::shared_ptr<const StepPlan> plan) {
@@ -289,7 +287,7 @@ bool RemoteRanks::is_mending() const {
 // Drops all steps, and has the ring form anew.
 void RemoteRanks::BeginMending(const absl::Status& why) {
   crew_->EndAborts();
-  crew_->Abort(why);
+  TryTo([&] { crew_->Abort(why); });  // otherwise TryForming does
   steps_ = {};
   started_ = 0;
   std::lock_guard lock(mutex_);
@@ -308,17 +306,14 @@ void RemoteRanks::Mend() {
   while (true) {
     changed_.wait(lock, [this] { return mending_ || stop_; });
     if (stop_) return;
+    const absl::Status broke = broke_;
     lock.unlock();
     if (!crew_->lost().ok()) failed_timings_ = 0;  // other links
-    absl::Status formed = FormAnew();
-    if (formed.ok()) {
-      crew_->BeginAborts();
-      formed = TimeLinks();
-    }
+    const absl::Status formed = Guarded([&] { return TryForming(broke); }, NoMemoryError);
     const bool silent = local_ != nullptr && local_->state() == RanksState::kLost;
     if (!formed.ok()) crew_->EndAborts();
     if (!formed.ok() && !silent) {
-      crew_->Abort(formed);
+      TryTo([&] { crew_->Abort(formed); });  // otherwise the next attempt does
       // A loss has its own cause of delay: nobody is there until somebody dials.
       if (crew_->lost().ok()) crew_->Pause(kRestBetweenAttempts);
     }
@@ -328,12 +323,20 @@ void RemoteRanks::Mend() {
   }
 }
 
+// Every attempt sees to it that the workers are told that the last epoch is over.
+absl::Status RemoteRanks::TryForming(const absl::Status& broke) {
+  crew_->Abort(broke);
+  ANNULUS_RETURN_IF_ERROR(FormAnew());
+  crew_->BeginAborts();
+  return TimeLinks();
+}
+
 // Waits for hosts of all ranks, for as long as it takes.
 absl::Status RemoteRanks::FormAnew() {
   if (local_ != nullptr) {
     ANNULUS_RETURN_IF_ERROR(local_->Reset());
   } else {
-    ANNULUS_RETURN_IF_ERROR(Form(crew_->epoch() + 1, {}).status());
+    ANNULUS_RETURN_IF_ERROR(crew_->Form(crew_->epoch() + 1, {}).status());
   }
   return AwaitFacts();
 }

@@ -71,7 +71,8 @@ struct RemoteRanksOptions {
 //   other rank is left, state() is kFailed. Once a worker comes even then, the ring forms anew with
 //   it, after the step that runs. The status of each call names the worker and its ranks. Results
 //   of earlier epochs are dropped.
-// - The forming is done by a thread of its own, so that none of the calls waits for it.
+// - The forming is done by a thread of its own, so that none of the calls waits for it. An attempt
+//   that fails, for want of memory too, is made again a second later.
 // - Statistics and last_progress are those of the last beat for ranks elsewhere.
 // - Pages of ranks elsewhere are not poisoned when freed, whatever the build.
 class RemoteRanks final : public RankPort {
@@ -117,7 +118,6 @@ class RemoteRanks final : public RankPort {
   RemoteRanks(const RankModel& model, WorkerSource& source, const RemoteRanksOptions& options);
   absl::Status Open(Backend& backend);
   absl::StatusOr<std::unique_ptr<RingGroup>> OpenWires();
-  absl::StatusOr<std::vector<std::string>> Form(uint64_t epoch, std::vector<std::string> own);
   absl::Status TimeLinks();
   absl::StatusOr<LinkRates> MeasureLinks();
   absl::StatusOr<double> TimePass(size_t bytes);
@@ -129,6 +129,7 @@ class RemoteRanks final : public RankPort {
   bool is_mending() const;
   absl::Status Trouble() const;
   void Mend();
+  absl::Status TryForming(const absl::Status& broke);
   absl::Status FormAnew();
   // Calls with a rank that is here are answered by local_.
   bool is_here(int rank) const { return rank < options_.set.span.local; }

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
+#include "engine/base/try_to.h"
 #include "engine/codec/status_message.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
@@ -111,24 +113,26 @@ absl::StatusOr<std::vector<std::string>> RingCrew::Form(uint64_t epoch,
   std::unique_lock lock(mutex_);
   ANNULUS_RETURN_IF_ERROR(
       Await([this] { return membership_.CanForm(options_.clock->Now()); }, lock));
-  const uint64_t begun = membership_.Form(options_.clock->Now());
-  ANNULUS_CHECK(begun == epoch) << "epoch " << epoch << " is formed as " << begun;
+  // All that takes memory comes before the epoch begins, which nothing takes back.
   std::vector<std::string> addresses = std::move(own);
   for (const Membership::Seat& seat : membership_.seats()) {
-    if (seat.left_out) {
+    if (seat.host == 0) {  // it is left out
       addresses.resize(addresses.size() + static_cast<size_t>(seat.ranks));
       continue;
     }
-    Member& worker = *Find(seat.host);
+    const Member& worker = *Find(seat.host);
     addresses.insert(addresses.end(), worker.addresses.begin(), worker.addresses.end());
-    worker.results.clear();
   }
-  broken_ = lost_ = absl::OkStatus();
-  refusal_.clear();
   wire::ToWorker message;
   message.mutable_form()->set_epoch(epoch);
   for (const std::string& address : addresses) message.mutable_form()->add_addresses(address);
-  Send(membership_.Hosts(), message);
+  const std::vector<MemberId> hosts = membership_.Hosts();
+  const uint64_t begun = membership_.Form(options_.clock->Now());
+  ANNULUS_CHECK(begun == epoch) << "epoch " << epoch << " is formed as " << begun;
+  for (const MemberId id : hosts) Find(id)->results.clear();
+  broken_ = lost_ = absl::OkStatus();
+  refusal_.clear();
+  if (!TryTo([&] { Send(hosts, message); })) Break(NoMemoryError());
   return addresses;
 }
 

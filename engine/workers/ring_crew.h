@@ -72,7 +72,7 @@ class RingCrew final : private WorkerSourceSink {
   absl::Status Gather();
   // Waits until every rank has a host that has wires for `epoch`, which is the next, and forms the
   // ring: returns the addresses of all ranks. `own`: of the ranks here. Any step of an earlier
-  // epoch has been dropped.
+  // epoch has been dropped. On an error, or without memory (std::bad_alloc), no epoch has begun.
   absl::StatusOr<std::vector<std::string>> Form(uint64_t epoch, std::vector<std::string> own);
   // Waits until the ranks have their memory; their facts, from first_rank on: of all ranks, if the
   // ring was not founded. Fails if a worker is lost meanwhile.
@@ -99,7 +99,7 @@ class RingCrew final : private WorkerSourceSink {
   absl::Status Lose(int rank, const absl::Status& why);
   // Closes all links with `why`.
   void Close(const absl::Status& why);
-  // Ends the epoch on all workers.
+  // Ends the epoch on all workers. Without memory (std::bad_alloc) it may last: call it again.
   void Abort(const absl::Status& why);
   // Waits for `time`, or until Stop.
   void Pause(std::chrono::milliseconds time);

@@ -1,9 +1,12 @@
 #include "engine/ring/wire/wire_ring.h"
 
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/field_error.h"
 #include "kernels/base/check.h"
+#include "kernels/base/guarded.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
@@ -88,7 +91,15 @@ Wire& WireRing::wire(int rank) {
 
 absl::Status WireRing::Reset() {
   for (auto& wire : wires_) wire.reset();
-  unformed_ = Form();
+  const auto form = [this]() -> absl::Status {
+    try {
+      return Form();
+    } catch (const std::system_error& error) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("cannot start a thread for the wires of a ring: ", error.what()));
+    }
+  };
+  unformed_ = Guarded(form, NoMemoryError);
   return unformed_;
 }
 

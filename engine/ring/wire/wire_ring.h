@@ -46,7 +46,8 @@ struct WireRingSetup {
 class WireRing final : public RingGroup {
  public:
   // The ring in its first epoch. Returns the errors of `open` and `exchange`, and those of
-  // Wire::Connect. Deadlines are times of `clock`, which must outlive the ring.
+  // Wire::Connect; RESOURCE_EXHAUSTED without memory or threads for them. Deadlines are times of
+  // `clock`, which must outlive the ring.
   static absl::StatusOr<std::unique_ptr<WireRing>> Create(WireRingSetup setup, const Clock& clock);
   ~WireRing() override;
 

@@ -5,8 +5,10 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <new>
 #include <set>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -95,6 +97,27 @@ TEST_F(ReplacementTest, ASpareTakesTheRanksOfAWorkerThatIsLostAmidAStep) {
     EXPECT_THAT(ranks->transport(), Not(HasSubstr("spare")));
     ExpectRuns(*ranks, 4);
   }
+}
+
+TEST_F(ReplacementTest, ARingThatFindsNoMemoryOrThreadsFormsLater) {
+  std::atomic<int> lacks{0};
+  ring_.Add("a", 1);
+  ring_.Add("b", 1);
+  options_ = ring_.OptionsOf(1, kRanks);
+  options_.open_carrier = [&lacks, open = options_.open_carrier] {
+    if (lacks == 0) return open();
+    if (--lacks == 1) throw std::bad_alloc();
+    throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
+  };
+  const auto ranks = ring_.Create(options_).value();
+  lacks = 2;
+  StepPlan unknown = *Plan();  // no rank knows its sequence
+  unknown.updates.clear();
+  ASSERT_FALSE(ranks->Run(std::make_shared<StepPlan>(unknown)).ok());
+  ASSERT_TRUE(IsUpSoon(*ranks)) << ranks->awaited();
+  EXPECT_EQ(lacks, 0);
+  EXPECT_EQ(ranks->workers().epoch, 2u) << "none began that nobody formed";
+  ExpectRuns(*ranks);
 }
 
 // The others miss a worker whose link still stands: it closes after their next beat.
