@@ -25,7 +25,7 @@ constexpr std::chrono::milliseconds kGrace{1'000};
 // Between attempts to form a ring that fail for another reason than a worker.
 constexpr std::chrono::milliseconds kRestBetweenAttempts{1'000};
 
-// How often in a row timing links may fail with all workers there, before the ring does without.
+// How often in a row timing links may fail before the ring does without.
 constexpr int kMostFailedTimings = 2;
 
 // How often longer than a step may be silent one of its layers may take on average, so that whoever
@@ -307,8 +307,11 @@ void RemoteRanks::Mend() {
     changed_.wait(lock, [this] { return mending_ || stop_; });
     if (stop_) return;
     const absl::Status broke = broke_;
+    const bool served = std::exchange(served_, false);
     lock.unlock();
-    if (!crew_->lost().ok()) failed_timings_ = 0;  // other links
+    // Other links. A loss by timing them is none of a ring that served: it would come again and
+    // again.
+    if (served && !crew_->lost().ok()) failed_timings_ = 0;
     const absl::Status formed = Guarded([&] { return TryForming(broke); }, NoMemoryError);
     const bool silent = local_ != nullptr && local_->state() == RanksState::kLost;
     if (!formed.ok()) crew_->EndAborts();
@@ -354,14 +357,14 @@ absl::Status RemoteRanks::TimeLinks() {
       return absl::OkStatus();
     };
     if (const absl::Status measured = Guarded(measure, NoMemoryError); !measured.ok()) {
-      absl::Status cause = CauseOf(measured);
-      if (crew_->lost().ok()) ++failed_timings_;
-      return cause;
+      ++failed_timings_;
+      return CauseOf(measured);
     }
     failed_timings_ = 0;
   }
   std::lock_guard lock(mutex_);
   links_ = links;
+  served_ = true;
   return absl::OkStatus();
 }
 

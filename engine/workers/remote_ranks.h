@@ -44,7 +44,8 @@ struct RemoteRanksOptions {
   // Told of all that breaks the ring, on any thread. Must not block. Null: nobody is.
   std::function<void(RingLoss)> on_loss = nullptr;
   // Whether links are timed whenever the ring has formed, before its first step: see links(). If
-  // that fails twice in a row and no worker is lost, the ring serves without.
+  // that fails twice in a row, even by the loss of a worker, the ring serves without, until it has
+  // served and a worker is lost.
   bool time_links = false;
 };
 
@@ -140,7 +141,7 @@ class RemoteRanks final : public RankPort {
   int64_t visiting_pages_ = 0;
   PatternCache patterns_{kPatternBytes};  // if no rank is here
   std::vector<int> hosted_;               // the ranks of the epoch
-  int failed_timings_ = 0;                // of links, in a row, with all workers there
+  int failed_timings_ = 0;                // of links, in a row
   std::unique_ptr<LinkProbe> probe_;      // outlives local_, which has the ring; null as that
   std::unique_ptr<RankSet> local_;        // null: no rank is here
   std::array<Step, 2> steps_;             // the older one first
@@ -155,6 +156,7 @@ class RemoteRanks final : public RankPort {
   absl::Status broke_;      // why it mends
   absl::Status abandoned_;  // why no later step can run; else OK
   std::optional<LinkRates> links_;
+  bool served_ = false;  // the ring could, since it was last mended
   bool stop_ = false;
   std::thread mender_;
 };

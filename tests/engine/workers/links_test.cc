@@ -144,6 +144,37 @@ TEST_F(LinksTest, ThatCannotBeTimedKeepNoRingFromServing) {
   EXPECT_TRUE(ranks->links().has_value()) << "these are other links";
 }
 
+// Each takes the place of the one before it.
+TEST_F(LinksTest, WorkersThatProbesLoseKeepNoRingFromServing) {
+  WorkerThread more[] = {{world_, model_, ring_.WorkerOptionsOf("c", 1)},
+                         {world_, model_, ring_.WorkerOptionsOf("d", 1)},
+                         {world_, model_, ring_.WorkerOptionsOf("e", 1)}};
+  const auto spoil = [](WorkerThread& worker) {
+    worker.pair().FromWorker([](std::string& bytes) {
+      wire::FromWorker message = DecodeFromWorker(bytes).value();
+      if (message.has_probed()) message.mutable_probed()->set_seconds(-1);
+      bytes = Encode(message);
+      return true;
+    });
+  };
+  options_.replacement_timeout = std::chrono::minutes(1);
+  spoil(a_);
+  const auto ranks = ring_.Create(options_).value();
+  for (WorkerThread& worker : more) {
+    spoil(worker);
+    ring_.source().Add(worker.CoordinatorEnd());
+  }
+  ASSERT_TRUE(IsUpIn(*ranks, 3)) << ranks->awaited();
+  EXPECT_EQ(losses(), std::vector<RingLoss>(2, RingLoss::kMessage));
+  EXPECT_FALSE(ranks->links().has_value());
+  ExpectLogits(*ranks);
+  b_.pair().Cut();
+  EXPECT_TRUE(testing::Eventually([&] {
+    ranks->TakeLost();
+    return losses().size() > 3;
+  })) << "these are other links, so they are timed";
+}
+
 // It says that it is alive.
 TEST_F(LinksTest, AWorkerThatDoesNotEndAProbeIsLost) {
   testing::ManualClock clock;
