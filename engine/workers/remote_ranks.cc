@@ -108,6 +108,7 @@ RemoteRanks::~RemoteRanks() {
   crew_->EndAborts();
   if (local_ != nullptr) local_->Abort(absl::CancelledError("the ring ends"));
   crew_.reset();  // it calls local_
+  if (probe_ != nullptr) probe_->Join();
 }
 
 // Forms the ring, and has all ranks take their memory.
@@ -293,7 +294,7 @@ void RemoteRanks::BeginMending(const absl::Status& why) {
   std::lock_guard lock(mutex_);
   if (!abandoned_.ok()) return;
   broke_ = why;
-  if (local_ != nullptr && local_->state() == RanksState::kLost) {
+  if (IsStuck()) {
     abandoned_ = why;
     return;
   }
@@ -313,17 +314,23 @@ void RemoteRanks::Mend() {
     // again.
     if (served && !crew_->lost().ok()) failed_timings_ = 0;
     const absl::Status formed = Guarded([&] { return TryForming(broke); }, NoMemoryError);
-    const bool silent = local_ != nullptr && local_->state() == RanksState::kLost;
+    const bool stuck = IsStuck();
     if (!formed.ok()) crew_->EndAborts();
-    if (!formed.ok() && !silent) {
+    if (!formed.ok() && !stuck) {
       TryTo([&] { crew_->Abort(formed); });  // otherwise the next attempt does
       // A loss has its own cause of delay: nobody is there until somebody dials.
       if (crew_->lost().ok()) crew_->Pause(kRestBetweenAttempts);
     }
     lock.lock();
-    if (silent) abandoned_ = formed;
-    if (formed.ok() || silent) mending_ = false;
+    if (stuck) abandoned_ = formed;
+    if (formed.ok() || stuck) mending_ = false;
   }
+}
+
+// A rank here has not ended a step, or its wire hangs in a probe: the ring cannot be reset.
+bool RemoteRanks::IsStuck() const {
+  if (local_ == nullptr) return false;
+  return local_->state() == RanksState::kLost || !probe_->stuck().ok();
 }
 
 // Every attempt sees to it that the workers are told that the last epoch is over.
@@ -394,6 +401,7 @@ absl::StatusOr<double> RemoteRanks::TimePass(size_t bytes) {
   absl::StatusOr<double> here = 0.0;
   if (probe_ != nullptr) here = probe_->Time(hosted_, bytes, deadline);
   if (!here.ok()) {
+    if (probe_ != nullptr) ANNULUS_RETURN_IF_ERROR(probe_->stuck());
     // If ranks elsewhere failed, those here were aborted.
     const absl::Status broken = crew_->broken();
     return broken.ok() ? here.status() : broken;

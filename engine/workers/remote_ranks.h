@@ -74,6 +74,8 @@ struct RemoteRanksOptions {
 //   of earlier epochs are dropped.
 // - The forming is done by a thread of its own, so that none of the calls waits for it. An attempt
 //   that fails, for want of memory too, is made again a second later.
+// - If a rank here does not end a step, or its wire hangs in a probe of links, state() is kLost,
+//   and the destructor waits for it without a bound.
 // - Statistics and last_progress are those of the last beat for ranks elsewhere.
 // - Pages of ranks elsewhere are not poisoned when freed, whatever the build.
 class RemoteRanks final : public RankPort {
@@ -128,6 +130,7 @@ class RemoteRanks final : public RankPort {
   absl::StatusOr<std::vector<RankResult>> TakeResults(const StepPlan& plan);
   void BeginMending(const absl::Status& why);
   bool is_mending() const;
+  bool IsStuck() const;
   absl::Status Trouble() const;
   void Mend();
   absl::Status TryForming(const absl::Status& broke);

@@ -127,9 +127,11 @@ absl::Status WorkerRanks::Serve() {
 void WorkerRanks::EndRanks() {
   if (set_ == nullptr) return;
   TryTo([this] {
-    const absl::Status stuck = set_->EndSteps();
+    absl::Status stuck = set_->EndSteps();
+    if (stuck.ok()) stuck = probe_->stuck();
     if (!stuck.ok() && options_.on_stuck != nullptr) options_.on_stuck(stuck);
   });
+  probe_->Join();
 }
 
 wire::FromWorker WorkerRanks::HelloMessage() const {
@@ -390,7 +392,7 @@ absl::Status WorkerRanks::TimeLinks(const wire::Probe& probe) {
     steps_->Fail();
   }
   Say(message);
-  return absl::OkStatus();
+  return probe_->stuck();
 }
 
 absl::Status WorkerRanks::SayResults() {

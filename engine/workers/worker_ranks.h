@@ -29,8 +29,9 @@ struct WorkerRanksOptions {
   // Refuses ranks for which there is no room, with the numbers. Null: nobody does.
   std::function<absl::Status(const RankSetOptions&)> check_memory;
   // Told once, with the rank, if a rank does not end within the exchange timeout though the service
-  // is over. ServeRanks then waits for it without a bound, as the rank uses what the caller owns:
-  // whoever cannot wait ends the process in this call. Null: nobody is told.
+  // is over, or if its wire hangs in a probe of links, which ends the service. ServeRanks then
+  // waits for it without a bound, as the rank uses what the caller owns: whoever cannot wait ends
+  // the process in this call. Null: nobody is told.
   std::function<void(const absl::Status&)> on_stuck = nullptr;
   // Told of what the worker does; must outlive the call of ServeRanks. Null: nobody is.
   WorkerBoard* board = nullptr;
@@ -46,7 +47,7 @@ struct WorkerRanksOptions {
 // - the coordinator's status if it closed the link with another;
 // - INVALID_ARGUMENT, after closing the link, if what it sent cannot be understood;
 // - the status for which the ranks cannot go on: no memory (RESOURCE_EXHAUSTED, with numbers), no
-//   wires, a rank that ended too late (see on_stuck);
+//   wires, a rank that ended too late or a wire that hangs (see on_stuck);
 // - UNAVAILABLE if the coordinator has fallen silent, by the limit that it has told. The ranks have
 //   let go of its steps.
 // A step that fails ends nobody: the coordinator is told why, and aborts the epoch.

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/clock.h"
 #include "engine/base/field_error.h"
+#include "engine/base/try_to.h"
 #include "engine/memory/align.h"
 #include "kernels/base/check.h"
 #include "kernels/base/guarded.h"
@@ -22,6 +23,9 @@ namespace {
 // five. The first also opens connections and touches memory.
 constexpr int kPasses = 5;
 constexpr int kTypical = 1;
+
+// What ranks get at least after a deadline to come back: a busy machine may hold their threads up.
+constexpr std::chrono::milliseconds kLeastGrace{1'000};
 
 }  // namespace
 
@@ -40,55 +44,101 @@ absl::StatusOr<double> LinkProbe::Time(std::span<const int> hosted, size_t bytes
     return absl::InvalidArgumentError(absl::StrCat(
         "messages of ", bytes, " bytes are to be timed; allowed are 1 to ", kMostBytes));
   }
-  memory_.assign(local_.size(), std::vector<std::byte>(2 * AlignUp(bytes)));
-  std::vector<absl::StatusOr<double>> seconds(local_.size(), 0.0);
-  const auto time = [&](size_t i) {
-    const auto work = [&]() -> absl::Status {
-      seconds[i] = TimeRank(local_[i], hosted, bytes, memory_[i].data(), deadline);
-      return seconds[i].status();
-    };
-    const absl::Status timed = Guarded(work, NoMemoryError);
-    if (timed.ok()) return;
-    seconds[i] = timed;
-    ring_.channel(local_[i]).Abort(timed);  // the others here would wait for it
-  };
-  {
-    std::vector<std::jthread> others;  // all have ended at the end of this block
-    others.reserve(local_.size() - 1);
-    try {
-      for (size_t i = 1; i < local_.size(); ++i) others.emplace_back(time, i);
-      time(0);
-    } catch (const std::exception& error) {
-      seconds[0] = absl::ResourceExhaustedError(absl::StrCat(
-          "cannot start ", local_.size() - 1, " threads to time links: ", error.what()));
-      ring_.channel(local_[0]).Abort(seconds[0].status());
-    }
+  ANNULUS_RETURN_IF_ERROR(stuck_);
+  const absl::Status no_thread = absl::ResourceExhaustedError(
+      absl::StrCat("cannot start ", local_.size(), " threads to time links"));
+  const SteadyTime::duration grace =
+      std::max<SteadyTime::duration>(deadline - ring_.clock().Now(), kLeastGrace);
+  hosted_.assign(hosted.begin(), hosted.end());
+  timings_ = std::vector<Timing>(local_.size());
+  for (Timing& timing : timings_) timing.memory.resize(2 * AlignUp(bytes));
+  for (size_t index = 0; index < local_.size(); ++index) {
+    Begin(index, bytes, deadline, no_thread);
   }
+  ANNULUS_RETURN_IF_ERROR(AwaitThreads(deadline + grace));
   double slowest = 0;
-  for (const absl::StatusOr<double>& each : seconds) {
-    ANNULUS_RETURN_IF_ERROR(each.status());
-    slowest = std::max(slowest, *each);
+  for (const Timing& timing : timings_) {
+    ANNULUS_RETURN_IF_ERROR(timing.seconds.status());
+    slowest = std::max(slowest, *timing.seconds);
   }
-  memory_.clear();
+  timings_.clear();
   return slowest;
 }
 
-absl::StatusOr<double> LinkProbe::TimeRank(int rank, std::span<const int> hosted, size_t bytes,
-                                           std::byte* memory, SteadyTime deadline) {
+// Allocates nothing but the thread: others run already.
+void LinkProbe::Begin(size_t index, size_t bytes, SteadyTime deadline,
+                      const absl::Status& no_thread) {
+  Timing& timing = timings_[index];
+  timing.runs = true;
+  try {
+    timing.thread = std::thread([this, index, bytes, deadline] { Run(index, bytes, deadline); });
+  } catch (const std::exception&) {
+    timing.runs = false;
+    timing.seconds = no_thread;
+    ring_.channel(local_[index]).Abort(no_thread);
+  }
+}
+
+// On a thread of its own.
+void LinkProbe::Run(size_t index, size_t bytes, SteadyTime deadline) {
+  Timing& timing = timings_[index];
+  const auto work = [&]() -> absl::Status {
+    timing.seconds = TimeRank(local_[index], bytes, timing.memory.data(), deadline);
+    return timing.seconds.status();
+  };
+  if (const absl::Status timed = Guarded(work, NoMemoryError); !timed.ok()) {
+    timing.seconds = timed;
+    ring_.channel(local_[index]).Abort(timed);  // the others here would wait for it
+  }
+  std::lock_guard lock(mutex_);
+  timing.runs = false;
+  changed_.notify_all();
+}
+
+absl::Status LinkProbe::AwaitThreads(SteadyTime until) {
+  const auto first = [this] {
+    return std::find_if(timings_.begin(), timings_.end(),
+                        [](const Timing& timing) { return timing.runs; });
+  };
+  {
+    std::unique_lock lock(mutex_);
+    ring_.clock().WaitUntil(until, lock, changed_, [&] { return first() == timings_.end(); });
+    if (const auto hangs = first(); hangs != timings_.end()) {
+      stuck_ = absl::Status(absl::StatusCode::kDeadlineExceeded, "");  // needs no memory
+      const int rank = local_[static_cast<size_t>(hangs - timings_.begin())];
+      TryTo([&] {
+        stuck_ = absl::DeadlineExceededError(absl::StrCat(
+            "the wire of rank ", rank, " hangs in a probe of its links; restart the process"));
+      });
+      return stuck_;
+    }
+  }
+  Join();
+  return absl::OkStatus();
+}
+
+void LinkProbe::Join() {
+  for (Timing& timing : timings_) {
+    if (timing.thread.joinable()) timing.thread.join();
+  }
+}
+
+absl::StatusOr<double> LinkProbe::TimeRank(int rank, size_t bytes, std::byte* memory,
+                                           SteadyTime deadline) {
   Wire& wire = ring_.wire(rank);
   const std::array<size_t, 1> part_bytes = {bytes};
   const RingParts sent = {{memory, bytes}};
-  const size_t ranks = hosted.size();
+  const size_t ranks = hosted_.size();
   const auto own =
-      static_cast<size_t>(std::find(hosted.begin(), hosted.end(), rank) - hosted.begin());
+      static_cast<size_t>(std::find(hosted_.begin(), hosted_.end(), rank) - hosted_.begin());
   std::vector<double> seconds;
   uint64_t tag = 0;
   for (int pass = 0; pass < kPasses; ++pass) {
     const SteadyTime start = std::chrono::steady_clock::now();
     for (size_t step = 1; step < ranks; ++step, ++tag) {
-      const int from = hosted[(own + ranks - step) % ranks];
+      const int from = hosted_[(own + ranks - step) % ranks];
       ANNULUS_RETURN_IF_ERROR(wire.Expect(from, tag, part_bytes, memory + AlignUp(bytes)));
-      ANNULUS_RETURN_IF_ERROR(wire.Send(hosted[(own + step) % ranks], tag, sent));
+      ANNULUS_RETURN_IF_ERROR(wire.Send(hosted_[(own + step) % ranks], tag, sent));
       ANNULUS_RETURN_IF_ERROR(wire.Receive(from, tag, part_bytes, deadline).status());
     }
     seconds.push_back(SecondsBetween(start, std::chrono::steady_clock::now()));

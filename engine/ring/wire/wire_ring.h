@@ -58,6 +58,8 @@ class WireRing final : public RingGroup {
   absl::Status Reset() override;
   std::string description() const override { return "wires"; }
 
+  // Of all deadlines.
+  const Clock& clock() const { return clock_; }
   // The wire of a local rank; valid until Reset.
   Wire& wire(int rank);
 

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,7 @@
 #include "engine/codec/status_message.h"
 #include "engine/workers/control_messages.h"
 #include "tests/engine/workers/recall_ring.h"
+#include "tests/support/hooked_carrier.h"
 #include "tests/support/manual_clock.h"
 
 namespace annulus {
@@ -241,6 +243,81 @@ TEST_F(LinksTest, AWorkerThatSaysWhatCannotBeIsLost) {
   EXPECT_FALSE(ranks->is_hosted(1));
   EXPECT_THAT(a_.Join().ToString(), HasSubstr("a probe of nan s"));
   EXPECT_TRUE(ranks->links().has_value());
+}
+
+// Outlives the threads of the ring's workers.
+struct HangingParts {
+  testing::ManualClock clock_;
+  testing::Door door_{/*open=*/true};
+};
+
+// Rank 0 is here, rank 1 at worker "a" and rank 2 at "b", which has the same clock. A test has the
+// wires of one of them hang in probes.
+class HangingWireTest : protected HangingParts, public testing::RecallRing {
+ protected:
+  HangingWireTest() {
+    options_.set.clock = &clock_;
+    options_.silence = std::chrono::hours(24);
+    options_.replacement_timeout = std::chrono::milliseconds(0);
+    options_.time_links = true;
+    ring_.Add("a", 1);
+  }
+  ~HangingWireTest() override { door_.Open(); }
+
+  std::function<absl::StatusOr<std::unique_ptr<Carrier>>()> Hanging() {
+    return [this] { return std::make_unique<testing::HookedCarrier>([this] { door_.Pass(); }); };
+  }
+  WorkerRanksOptions WorkerOptions() {
+    WorkerRanksOptions options = ring_.WorkerOptionsOf("b", 1);
+    options.clock = &clock_;
+    return options;
+  }
+  // In a probe of the next epoch.
+  void HangIn(RemoteRanks& ranks) {
+    door_.Shut();
+    StepPlan unknown = *Plan();  // no rank knows its sequence
+    unknown.updates.clear();
+    ASSERT_FALSE(ranks.Run(std::make_shared<StepPlan>(unknown)).ok());
+    door_.WaitForSomebody();
+  }
+
+  RemoteRanksOptions options_ = ring_.OptionsOf(1, kRanks);
+};
+
+TEST_F(HangingWireTest, OfAWorkerEndsTheWorker) {
+  std::atomic<bool> told{false};
+  std::string why;
+  WorkerRanksOptions options = WorkerOptions();
+  options.open_carrier = Hanging();
+  options.on_stuck = [&](const absl::Status& status) {
+    why = std::string(status.message());
+    told = true;
+    door_.Open();  // instead of ending the process
+  };
+  WorkerThread& worker = ring_.Add(options);
+  const auto ranks = ring_.Create(options_).value();
+  HangIn(*ranks);
+  EXPECT_TRUE(clock_.AdvanceUntil([&] { return told.load(); }));
+  EXPECT_THAT(why, HasSubstr("the wire of rank 2 hangs in a probe of its links"));
+  EXPECT_THAT(std::string(worker.Join().message()), HasSubstr(why));
+  // The ring goes on without it.
+  ASSERT_TRUE(clock_.AdvanceUntil([&] {
+    ranks->TakeLost();
+    return ranks->state() == RanksState::kUp && !ranks->is_hosted(2);
+  }));
+  EXPECT_EQ(ranks->Run(Plan(2, 2)).value().at(1).logits, LogitsInOneProcess(2, 2));
+}
+
+TEST_F(HangingWireTest, HereEndsTheRing) {
+  ring_.Add(WorkerOptions());
+  options_.open_carrier = Hanging();
+  auto ranks = ring_.Create(options_).value();
+  HangIn(*ranks);
+  EXPECT_TRUE(clock_.AdvanceUntil([&] { return ranks->state() == RanksState::kLost; }));
+  EXPECT_THAT(std::string(ranks->Start(Plan()).message()),
+              HasSubstr("the wire of rank 0 hangs in a probe of its links; restart the process"));
+  door_.Open();
+  ranks.reset();  // waits for it
 }
 
 TEST_F(LinksTest, AreNotTimedUnlessSomebodyAsks) {

@@ -5,10 +5,7 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,63 +13,14 @@
 #include "engine/workers/control_messages.h"
 #include "tests/engine/workers/recall_ring.h"
 #include "tests/support/eventually.h"
+#include "tests/support/hooked_carrier.h"
 
 namespace annulus {
 namespace {
 
 using ::testing::AllOf;
+using testing::Door;
 using ::testing::HasSubstr;
-
-constexpr std::chrono::minutes kLimit{1};
-
-// A door that all who come wait at until it opens.
-class Door {
- public:
-  void Pass() {
-    std::unique_lock lock(mutex_);
-    ++waiting_;
-    changed_.notify_all();
-    EXPECT_TRUE(changed_.wait_for(lock, kLimit, [this] { return open_; }));
-  }
-  void Open() {
-    std::lock_guard lock(mutex_);
-    open_ = true;
-    changed_.notify_all();
-  }
-  void WaitForSomebody() {
-    std::unique_lock lock(mutex_);
-    EXPECT_TRUE(changed_.wait_for(lock, kLimit, [this] { return waiting_ > 0; }));
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int waiting_ = 0;
-  bool open_ = false;
-};
-
-// A carrier of a library that hangs: whoever sends waits at the door, also if the wire was aborted.
-class HangingCarrier final : public Carrier {
- public:
-  explicit HangingCarrier(Door& door) : door_(door) {}
-  void Start(CarrierSink& sink) override { carrier_.Start(sink); }
-  const std::string& address() const override { return carrier_.address(); }
-  absl::Status Connect(int own, std::span<const std::string> addresses) override {
-    return carrier_.Connect(own, addresses);
-  }
-  void Send(int peer, const FrameHeaderBytes& header, const RingParts& parts, Done done) override {
-    door_.Pass();
-    carrier_.Send(peer, header, parts, std::move(done));
-  }
-  void Receive(uint64_t frame, std::vector<RingPlace> places, Done done) override {
-    carrier_.Receive(frame, std::move(places), std::move(done));
-  }
-  void Drop(uint64_t frame) override { carrier_.Drop(frame); }
-
- private:
-  Door& door_;
-  testing::MemoryCarrier carrier_;
-};
 
 using WorkerFaultsTest = testing::RecallRing;
 
@@ -81,7 +29,9 @@ TEST_F(WorkerFaultsTest, ARankThatDoesNotEndIsReportedBeforeTheWorkerWaitsForIt)
   Door told;
   std::string why;
   WorkerRanksOptions options = ring_.WorkerOptionsOf("one", 2);
-  options.open_carrier = [&door] { return std::make_unique<HangingCarrier>(door); };
+  options.open_carrier = [&door] {
+    return std::make_unique<testing::HookedCarrier>([&door] { door.Pass(); });
+  };
   options.on_stuck = [&](const absl::Status& status) {
     why = std::string(status.message());
     told.Open();

@@ -3,13 +3,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <new>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include "tests/support/eventually.h"
+#include "tests/support/hooked_carrier.h"
+#include "tests/support/manual_clock.h"
 #include "tests/support/wire_rings.h"
 
 namespace annulus {
@@ -17,6 +23,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using testing::WireKind;
 
 class LinkProbeTest : public ::testing::TestWithParam<WireKind> {
@@ -36,7 +43,7 @@ class LinkProbeTest : public ::testing::TestWithParam<WireKind> {
   }
 
   const std::vector<int> all_ = {0, 1, 2};
-  std::unique_ptr<LinkProbe> probe_;  // outlives the ring
+  std::unique_ptr<LinkProbe> probe_;  // outlives the ring, whose threads have ended
   std::unique_ptr<WireRing> ring_;
 };
 
@@ -74,47 +81,62 @@ TEST_P(LinkProbeTest, RefusesSizes) {
   }
 }
 
-// A carrier that finds no memory when it is to send something.
-class CarrierWithoutMemory final : public Carrier {
+// Three ranks here, of which one does something whenever it is to send.
+class HookedRing {
  public:
-  void Start(CarrierSink& sink) override { carrier_.Start(sink); }
-  const std::string& address() const override { return carrier_.address(); }
-  absl::Status Connect(int own, std::span<const std::string> addresses) override {
-    return carrier_.Connect(own, addresses);
-  }
-  void Send(int, const FrameHeaderBytes&, const RingParts&, Done) override {
-    throw std::bad_alloc();
-  }
-  void Receive(uint64_t frame, std::vector<RingPlace> places, Done done) override {
-    carrier_.Receive(frame, std::move(places), std::move(done));
-  }
-  void Drop(uint64_t frame) override { carrier_.Drop(frame); }
-
- private:
-  testing::MemoryCarrier carrier_;
-};
-
-// Whichever rank it is of: the first one is timed on the caller's thread, the others are not.
-TEST(LinkProbe, WithoutMemoryFailsAndEndsNobody) {
-  const std::vector<int> all = {0, 1, 2};
-  for (const int poor : all) {
-    SCOPED_TRACE(poor);
-    int opened = 0;
+  HookedRing(int hooked, const std::function<void()>& on_send, const Clock& clock) {
     WireRingSetup setup;
     setup.ranks = 3;
-    setup.local = all;
-    setup.open = [&]() -> std::unique_ptr<Carrier> {
-      if (opened++ % 3 == poor) return std::make_unique<CarrierWithoutMemory>();
+    setup.local = all_;
+    setup.open = [opened = 0, hooked, on_send]() mutable -> std::unique_ptr<Carrier> {
+      if (opened++ % 3 == hooked) return std::make_unique<testing::HookedCarrier>(on_send);
       return std::make_unique<testing::MemoryCarrier>();
     };
     setup.exchange = [](uint64_t, std::vector<std::string> own) { return own; };
-    std::unique_ptr<LinkProbe> probe;  // outlives the ring
-    const auto ring = WireRing::Create(std::move(setup), Clock::Real()).value();
-    probe = std::make_unique<LinkProbe>(*ring, all);
-    const auto seconds =
-        probe->Time(all, 1000, std::chrono::steady_clock::now() + std::chrono::hours(1));
-    EXPECT_EQ(seconds.status().code(), absl::StatusCode::kResourceExhausted) << seconds.status();
+    ring_ = WireRing::Create(std::move(setup), clock).value();
+    probe_ = std::make_unique<LinkProbe>(*ring_, all_);
   }
+  absl::Status Time(SteadyTime deadline) { return probe_->Time(all_, 1000, deadline).status(); }
+  LinkProbe& probe() { return *probe_; }
+
+ private:
+  const std::vector<int> all_ = {0, 1, 2};
+  std::unique_ptr<LinkProbe> probe_;  // outlives the ring
+  std::unique_ptr<WireRing> ring_;
+};
+
+TEST(LinkProbe, WithoutMemoryFailsAndEndsNobody) {
+  for (const int poor : {0, 1, 2}) {
+    SCOPED_TRACE(poor);
+    HookedRing ring(
+        poor, [] { throw std::bad_alloc(); }, Clock::Real());
+    const absl::Status timed = ring.Time(std::chrono::steady_clock::now() + std::chrono::hours(1));
+    EXPECT_EQ(timed.code(), absl::StatusCode::kResourceExhausted) << timed;
+    EXPECT_EQ(ring.probe().stuck(), absl::OkStatus());
+  }
+}
+
+// The others wait for it until the deadline.
+TEST(LinkProbe, OfACarrierThatHangsReturns) {
+  testing::ManualClock clock;
+  testing::Door door;
+  HookedRing ring(
+      0, [&door] { door.Pass(); }, clock);
+  std::atomic<bool> returned{false};
+  absl::Status timed;
+  std::thread caller([&] {
+    timed = ring.Time(clock.Now() + 30s);
+    returned = true;
+  });
+  door.WaitForSomebody();
+  EXPECT_TRUE(clock.AdvanceUntil([&] { return returned.load(); }, 1s));
+  door.Open();
+  caller.join();
+  EXPECT_EQ(timed.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(timed.message()), HasSubstr("the wire of rank 0 hangs in a probe"));
+  EXPECT_EQ(ring.probe().stuck(), timed);
+  EXPECT_EQ(ring.Time(clock.Now() + 30s), timed) << "the wire may still be in use";
+  ring.probe().Join();
 }
 
 TEST(RanksWithAddresses, AreThoseThatHaveAHost) {
