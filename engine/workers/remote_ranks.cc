@@ -29,7 +29,9 @@ constexpr std::chrono::milliseconds kRestBetweenAttempts{1'000};
 constexpr int kMostFailedTimings = 2;
 
 // How often longer than a step may be silent one of its layers may take on average, so that whoever
-// counts on and never ends it is lost some day.
+// counts on and never ends it is lost some day. Nothing tighter is known of a step as a whole:
+// other steps tell little of one over a longer context, and a worker that counts slowly looks like
+// a slow machine, or one that reads its experts from a disk.
 constexpr int kMostSilencesOfALayer = 10;
 
 // What all workers are told.
