@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <thread>
@@ -19,6 +20,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/steady_time.h"
 #include "engine/ring/wire/ucx_library.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
@@ -62,6 +64,15 @@ void AddRun(std::byte* data, size_t bytes, std::vector<ucp_dt_iov_t>& runs) {
     runs.push_back({data, bytes});
   }
 }
+
+// Links are made within this. If a process stands still for kLate meanwhile, as one that is stopped
+// does, peers may have given it up, and UCX ends the process on finding so: its
+// ucp_wireup_ep_pending_purge does not expect that the first message of a link fails while it
+// leaves (1.13.1, and its sources since: "Assertion `wireup_ep->pending_count == 0' failed").
+constexpr std::chrono::seconds kMakingLinks{10};
+constexpr std::chrono::milliseconds kLate{1'500};
+// How long the thread sleeps at most meanwhile.
+constexpr std::chrono::milliseconds kNap{250};
 
 class UcxCarrier;
 
@@ -113,6 +124,7 @@ class UcxCarrier final : public Carrier {
   bool RunCommands();
   // Whether the thread may sleep now, until one of `sources` has something.
   bool Arm(std::array<pollfd, 2>& sources);
+  void LeaveLinks(std::chrono::milliseconds late, std::unique_lock<std::mutex>& turn);
   void Close();
   absl::Status CreateEndpoint(Link& link, const ucp_address_t* address);
   ucs_status_t Take(std::span<const std::byte> header, void* data, size_t bytes, bool remains);
@@ -426,16 +438,44 @@ void UcxCarrier::Run() {
   std::array<pollfd, 2> sources;
   std::unique_lock turn(turn_);
   running = this;
+  const SteadyTime begun = std::chrono::steady_clock::now();
+  SteadyTime last = begun;
   while (!stops_.load(std::memory_order_acquire)) {
+    const SteadyTime now = std::chrono::steady_clock::now();
+    const bool makes_links = last - begun < kMakingLinks;
+    if (makes_links && now - last > kLate) {
+      LeaveLinks(std::chrono::duration_cast<std::chrono::milliseconds>(now - last), turn);
+      break;
+    }
+    last = now;
     const bool progressed = ucx_.worker_progress(worker_) != 0;
     if (RunCommands() || progressed || !Arm(sources)) continue;
     turn.unlock();
-    poll(sources.data(), sources.size(), /*timeout=*/-1);
+    poll(sources.data(), sources.size(), makes_links ? static_cast<int>(kNap.count()) : -1);
     eventfd_t wakes;
     eventfd_read(wake_, &wakes);
     turn.lock();
   }
   Close();
+}
+
+// Says that all links are lost, and lets UCX do nothing more with them until they are closed.
+void UcxCarrier::LeaveLinks(std::chrono::milliseconds late, std::unique_lock<std::mutex>& turn) {
+  for (const auto& link : links_) {
+    if (link->endpoint == nullptr) continue;
+    sink_->OnLost(link->peer, absl::UnavailableError(absl::StrCat(
+                                  "this process stood still for ", late.count(),
+                                  " ms while its links were made, so they are made anew")));
+  }
+  pollfd wake = {wake_, POLLIN, 0};
+  while (!stops_.load(std::memory_order_acquire)) {
+    if (RunCommands()) continue;
+    turn.unlock();
+    poll(&wake, 1, /*timeout=*/-1);
+    eventfd_t wakes;
+    eventfd_read(wake_, &wakes);
+    turn.lock();
+  }
 }
 
 bool UcxCarrier::Arm(std::array<pollfd, 2>& sources) {
@@ -455,13 +495,17 @@ void UcxCarrier::Close() {
   ucp_request_param_t parameters = {};
   parameters.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
   parameters.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  std::vector<ucs_status_ptr_t> closing;
   for (const auto& link : links_) {
     if (link->endpoint == nullptr) continue;
-    const ucs_status_ptr_t closing = ucx_.ep_close_nbx(link->endpoint, &parameters);
-    if (closing == nullptr || UCS_PTR_IS_ERR(closing)) continue;
-    // Nobody is waited for: a forced close takes turns of this worker alone.
-    while (ucx_.request_check_status(closing) == UCS_INPROGRESS) ucx_.worker_progress(worker_);
-    ucx_.request_free(closing);
+    const ucs_status_ptr_t begun = ucx_.ep_close_nbx(link->endpoint, &parameters);
+    if (begun != nullptr && !UCS_PTR_IS_ERR(begun)) closing.push_back(begun);
+  }
+  // Not before all are closed: see kMakingLinks. Nobody is waited for: a forced close takes turns
+  // of this worker alone.
+  for (const ucs_status_ptr_t request : closing) {
+    while (ucx_.request_check_status(request) == UCS_INPROGRESS) ucx_.worker_progress(worker_);
+    ucx_.request_free(request);
   }
   // What was under way is done by callbacks that are queued now. Peers may go on sending for ever.
   while (!transfers_.empty() && ucx_.worker_progress(worker_) != 0) continue;

@@ -12,8 +12,9 @@ namespace annulus {
 // A carrier over UCX, by TCP: one thread that sleeps on UCX's event descriptor. Calls use its
 // worker in between, one at a time: a short frame leaves within Send. Frames with kMostEagerBytes
 // or more stay with the sender until they are received; shorter ones are sent at once. A peer whose
-// process ends is reported as soon as its sockets close. Not encrypted, and whoever reaches the
-// port can send frames; UCX reads what comes before we do.
+// process ends is reported as soon as its sockets close. If this process stands still for more than
+// 1.5 s within 10 s of Connect, all peers are reported as lost. Not encrypted, and whoever reaches
+// the port can send frames; UCX reads what comes before we do.
 //
 // `devices`: the network devices to use, with commas ("lo", "eth0,eth1"); empty: all. Variables of
 // the environment (UCX_...) set what is not said here.

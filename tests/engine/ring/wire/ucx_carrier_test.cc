@@ -7,9 +7,12 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <condition_variable>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <mutex>
 #include <random>
 #include <set>
 #include <sstream>
@@ -32,13 +35,53 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Pair;
 
 constexpr uint64_t kUcxEpoch = 5;
 
 class NoSink final : public CarrierSink {
   void OnFrame(std::span<const std::byte>, size_t, size_t, uint64_t) override {}
   void OnLost(int, const absl::Status&) override {}
+};
+
+// Holds the carrier's thread in the first frame, as a process that is stopped there.
+class HoldingSink final : public CarrierSink {
+ public:
+  void OnFrame(std::span<const std::byte>, size_t, size_t, uint64_t) override {
+    std::unique_lock lock(mutex_);
+    holds_ = true;
+    changed_.notify_all();
+    changed_.wait_for(lock, 60s, [this] { return goes_on_; });
+  }
+  void OnLost(int peer, const absl::Status& why) override {
+    std::lock_guard lock(mutex_);
+    lost_[peer] = std::string(why.message());
+    changed_.notify_all();
+  }
+  bool AwaitHeld() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, 60s, [this] { return holds_; });
+  }
+  void GoOn() {
+    std::lock_guard lock(mutex_);
+    goes_on_ = true;
+    changed_.notify_all();
+  }
+  // Of so many peers, [rank].
+  std::map<int, std::string> AwaitLost(size_t peers) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, 60s, [&] { return lost_.size() >= peers; });
+    return lost_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool holds_ = false;
+  bool goes_on_ = false;
+  std::map<int, std::string> lost_;
 };
 
 class UcxCarrierTest : public ::testing::Test {
@@ -158,6 +201,31 @@ TEST_F(UcxCarrierTest, EndsWithTransfersUnderWay) {
   std::ranges::fill(into, std::byte{2});
   wires_[1].reset();
   EXPECT_EQ(into, std::vector<std::byte>(into.size(), std::byte{2}));
+}
+
+// Peers may have given them up, and UCX may end a process that finds so: kMakingLinks of
+// ucx_carrier.cc.
+TEST_F(UcxCarrierTest, LinksThatPeersGaveUpWhileTheProcessStoodStillAreLost) {
+  HoldingSink held;
+  NoSink none;
+  std::vector<std::unique_ptr<Carrier>> carriers;
+  std::vector<std::string> addresses;
+  for (int rank = 0; rank < 3; ++rank) {
+    carriers.push_back(OpenUcxCarrier("lo").value());
+    carriers.back()->Start(rank == 0 ? static_cast<CarrierSink&>(held) : none);
+    addresses.push_back(carriers.back()->address());
+  }
+  ASSERT_TRUE(carriers[2]->Connect(2, {{addresses[0], "", ""}}).ok());
+  ASSERT_TRUE(carriers[0]->Connect(0, addresses).ok());
+  carriers[2]->Send(0, {}, {}, [](const absl::Status&) {});
+  ASSERT_TRUE(held.AwaitHeld());
+  ASSERT_TRUE(carriers[1]->Connect(1, {{addresses[0], "", addresses[2]}}).ok());
+  std::this_thread::sleep_for(1'700ms);  // the carrier takes the machine's time
+  carriers[1].reset();
+  held.GoOn();
+  const auto lost = held.AwaitLost(2);
+  EXPECT_THAT(lost, ElementsAre(Pair(1, HasSubstr("this process stood still for")),
+                                Pair(2, HasSubstr("so they are made anew"))));
 }
 
 // Whoever reaches the port and speaks UCX's protocol may send any frame.
