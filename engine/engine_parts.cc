@@ -55,7 +55,9 @@ absl::Status StartRanks(EngineParts& parts, Backend& backend) {
     ranks.ring = WiderRing{nullptr, kWireRingNeeds};  // opened with the workers
   }
   const HostUse host = {.program = parts.program_bytes,
-                        .kv_host = static_cast<size_t>(parts.options.kv_host_bytes),
+                        .kv_host = static_cast<size_t>(parts.options.kv_host_bytes) /
+                                   static_cast<size_t>(ranks.span.all) *
+                                   static_cast<size_t>(ranks.span.local),
                         .pinned = PageStores::BufferBytes(parts.options, GeometryOf(model)),
                         .memory = parts.options.host_memory_bytes,
                         .evidence = parts.evidence_shape,
@@ -67,8 +69,10 @@ absl::Status StartRanks(EngineParts& parts, Backend& backend) {
   }
   parts.metrics = std::make_unique<EngineMetrics>(parts.options.ranks, parts.model.info);
   if (parts.has_workers()) {
-    ANNULUS_ASSIGN_OR_RETURN(parts.ranks, GatherRanks(parts.seams, parts.model, backend, ranks,
-                                                      kv_bytes, *parts.metrics));
+    ANNULUS_ASSIGN_OR_RETURN(GatheredRanks gathered, GatherRanks(parts.seams, parts.model, backend,
+                                                                 ranks, kv_bytes, *parts.metrics));
+    parts.ranks = std::move(gathered.ranks);
+    parts.shelves = gathered.shelves;
   } else {
     ANNULUS_ASSIGN_OR_RETURN(parts.ranks, RankSet::Create(model, backend, ranks));
   }
@@ -83,13 +87,17 @@ absl::Status StartCoordinator(EngineParts& parts, Backend& backend) {
   const RankModel& model = parts.model.ranks;
   const RankSpan span = parts.span();
   std::vector<Backend*> devices;
+  if (span.local == 0) devices.push_back(&backend);
   for (int index = 0; index < span.local; ++index) {
     devices.push_back(&backend.OnDevice(index % DevicesOf(backend, span.local)));
   }
   DiskCalls& disk =
       parts.seams.disk_calls == nullptr ? DiskCalls::System() : *parts.seams.disk_calls;
-  ANNULUS_ASSIGN_OR_RETURN(parts.stores, PageStores::Open(parts.options, GeometryOf(model), devices,
-                                                          disk, parts.clock()));
+  ANNULUS_ASSIGN_OR_RETURN(
+      parts.stores,
+      PageStores::Open(
+          parts.options, GeometryOf(model),
+          {.devices = devices, .shelves = parts.shelves, .calls = disk, .clock = parts.clock()}));
   CoordinatorOptions coordinator;
   coordinator.engine = parts.options;
   coordinator.limits = parts.limits;

@@ -51,6 +51,7 @@ struct EngineParts {
   MemoryPlan plan;
   std::unique_ptr<EngineMetrics> metrics;
   std::unique_ptr<RankPort> ranks;
+  RankShelves* shelves = nullptr;  // GatheredRanks::shelves
   std::unique_ptr<PageStores> stores;
   std::unique_ptr<Coordinator> coordinator;  // last: ends first
 };

@@ -12,6 +12,7 @@
 #include "engine/request/evidence_heads.h"
 #include "engine/request/evidence_memory.h"
 #include "engine/ring/wire/ucx_carrier.h"
+#include "engine/tiers/shelf_store.h"
 #include "engine/workers/remote_ranks.h"
 #include "engine/workers/worker_ranks.h"
 #include "kernels/base/status_macros.h"
@@ -66,6 +67,7 @@ class LoadedWorker final : public Worker {
       const std::vector<LayerHead> heads = DefaultEvidenceHeads(model_.ranks);
       const HostUse host = {
           .program = program,
+          .kv_host = static_cast<size_t>(set.engine.kv_host_bytes),
           .evidence = EvidenceShapeOf(model_.ranks, heads, set.span.all, backend_.capabilities()),
           .max_context = model_.info.max_context};
       ANNULUS_ASSIGN_OR_RETURN(const MemoryPlan plan,
@@ -106,18 +108,34 @@ absl::Status CheckWorkers(const EngineOptions& options, const EngineWorkers& wor
         absl::StrCat("workers may be silent for ", TimeText(workers.silence), "; allowed are ",
                      TimeText(kLeastSilence), " to ", TimeText(kMostSilence)));
   }
-  if (options.kv_host_bytes > 0 || !options.kv_disk.empty()) {
+  if (!options.kv_disk.empty()) {
     return absl::InvalidArgumentError(
-        "pages of workers cannot be kept in tiers yet: set neither --kv-host nor --kv-disk");
+        "pages of workers cannot be kept on disk yet: set no --kv-disk");
+  }
+  if (options.kv_host_bytes > 0 && options.kv_verify == KvVerify::kAll) {
+    return absl::InvalidArgumentError(
+        "pages in the host memory of workers cannot be compared with all that is computed: "
+        "--kv-verify must be sample or off");
+  }
+  if (options.kv_host_bytes > 0 && workers.tolerated_ranks > 0) {
+    return absl::InvalidArgumentError(
+        "no room can be kept for the loss of ranks whose pages are also in the host's memory: set "
+        "either --tolerate or --kv-host");
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<RankPort>> GatherRanks(const EngineSeams& seams,
-                                                      const LoadedModel& model, Backend& backend,
-                                                      const RankSetOptions& set, size_t kv_bytes,
-                                                      EngineMetrics& metrics) {
+absl::StatusOr<GatheredRanks> GatherRanks(const EngineSeams& seams, const LoadedModel& model,
+                                          Backend& backend, const RankSetOptions& set,
+                                          size_t kv_bytes, EngineMetrics& metrics) {
   RemoteRanksOptions options;
+  if (set.engine.kv_host_bytes > 0) {
+    ANNULUS_ASSIGN_OR_RETURN(
+        options.shelf_slots,
+        ShelfStore::SlotsOf({.limit_bytes = set.engine.kv_host_bytes,
+                             .page_bytes = GeometryOf(model.ranks).stored_bytes(),
+                             .ranks = set.span.all}));
+  }
   options.set = set;
   options.kv_bytes_per_rank = kv_bytes / static_cast<size_t>(set.span.all);
   options.agreement = AgreementOf(model, seams.workers.build);
@@ -126,7 +144,11 @@ absl::StatusOr<std::unique_ptr<RankPort>> GatherRanks(const EngineSeams& seams,
   options.replacement_timeout = seams.workers.replacement_timeout;
   options.on_loss = [&metrics](RingLoss loss) { CounterOf(loss, metrics).Increment(); };
   options.time_links = set.engine.ring_mode == RingMode::kAuto;
-  return RemoteRanks::Create(model.ranks, backend, *seams.workers.source, options);
+  ANNULUS_ASSIGN_OR_RETURN(
+      std::unique_ptr<RemoteRanks> ranks,
+      RemoteRanks::Create(model.ranks, backend, *seams.workers.source, options));
+  RankShelves* const shelves = ranks->shelves();
+  return GatheredRanks{std::move(ranks), shelves};
 }
 
 absl::StatusOr<std::unique_ptr<Worker>> CreateWorkerWith(const EngineSeams& seams,

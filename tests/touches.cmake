@@ -23,7 +23,7 @@ set(reads_engine_pages_test tests/engine/coordinator tests/engine/tiers)
 set(reads_engine_ring_processes_test engine/scheduler tests/engine/ring)
 set(reads_engine_ring_test engine/scheduler)
 set(reads_engine_runner_test tests/engine/model)
-set(reads_engine_workers_test tests/engine/core tests/engine/model tests/engine/runner)
+set(reads_engine_workers_test tests/engine/core tests/engine/model tests/engine/pages tests/engine/runner)
 set(reads_annulus_server_cluster engine/workers)
 set(reads_server_http_test tests/server/grpc)
 

@@ -38,9 +38,9 @@ void PageChecker::Compare(const Sequence& computed, Restore& restore) const {
     restore.checked = restore.sampled;
   } else {
     restore.missing = CacheMiss::Reason::kDiskSlower;
-    // Too little memory or a slow device says nothing about the levels. If the device hangs, their
-    // own copies show it: see PageLevels::TurnOffHung.
-    const bool slow = absl::IsDeadlineExceeded(compared);
+    // Too little memory, a slow device or the loss of a worker says nothing about the levels. If
+    // the device hangs, their own copies show it: see PageLevels::TurnOffHung.
+    const bool slow = absl::IsDeadlineExceeded(compared) || levels_.beside_ranks();
     if (!slow && !absl::IsResourceExhausted(compared)) levels_.CopyFailed(compared);
   }
   if (same) restore.phase = Restore::Phase::kKnown;
@@ -54,8 +54,9 @@ absl::StatusOr<bool> PageChecker::SameBits(const Restore& restore, const Sequenc
     ANNULUS_CHECK(own.first_position == first) << "a page at " << own.first_position;
     const PageId read = restore.PageAt(static_cast<int>(g), first);
     ANNULUS_ASSIGN_OR_RETURN(
-        const bool same, comparer_->Same({own.rank, PiecesOf(ranks_, {own.rank, own.page})},
-                                         {read.rank, PiecesOf(ranks_, read)}, kMostCompareTime));
+        const bool same,
+        comparer_->Same({own.rank, PiecesOf(ranks_, {own.rank, own.page}), own.page},
+                        {read.rank, PiecesOf(ranks_, read), read.page}, kMostCompareTime));
     if (!same) return false;
   }
   return true;

@@ -35,16 +35,33 @@ std::optional<int> PageLevels::Find(const PageKey& key) const {
   return std::nullopt;
 }
 
+bool PageLevels::beside_ranks() const {
+  return std::any_of(levels_.begin(), levels_.end(),
+                     [](const State& state) { return state.level.store->beside_ranks(); });
+}
+
+uint64_t PageLevels::RanksWith(const PageKey& key) const {
+  uint64_t ranks = 0;
+  if (IsHidden(key)) return ranks;
+  for (const State& state : levels_) ranks |= state.level.store->RanksWith(key);
+  return ranks;
+}
+
+void PageLevels::ForgetRanks(std::span<const int32_t> ranks) {
+  for (const State& state : levels_) state.level.store->ForgetRanks(ranks);
+}
+
 void PageLevels::Reveal(const PageKey& key) {
   const auto found = hidden_.find(key);
   ANNULUS_CHECK(found != hidden_.end()) << "a page that nobody hid";
   if (--found->second == 0) hidden_.erase(found);
 }
 
-bool PageLevels::HaveAll(const PageKey& key, const DocumentSet& documents) const {
+bool PageLevels::HaveAll(const PageKey& key, int32_t rank, const DocumentSet& documents) const {
   if (IsHidden(key)) return false;
   return std::all_of(levels_.begin(), levels_.end(), [&](const State& state) {
-    return !state.level.store->on() || state.level.store->Has(key, documents);
+    const PageStore& store = *state.level.store;
+    return !store.on() || store.Has(store.KeyBeside(key, rank), documents);
   });
 }
 

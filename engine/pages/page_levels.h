@@ -64,9 +64,15 @@ class PageLevels {
   bool on() const;
   // The first level that has the page; nothing if none has, or if it is hidden.
   std::optional<int> Find(const PageKey& key) const;
-  // Whether every level that is on has the page, labelled with all of these documents. Not if it is
-  // hidden.
-  bool HaveAll(const PageKey& key, const DocumentSet& documents) const;
+  // Whether a level keeps pages beside their ranks: see PageStore::beside_ranks.
+  bool beside_ranks() const;
+  // See PageStore::RanksWith. 0 if the page is hidden.
+  uint64_t RanksWith(const PageKey& key) const;
+  // See PageStore::ForgetRanks.
+  void ForgetRanks(std::span<const int32_t> ranks);
+  // Whether every level that is on has the page, beside `rank` if it keeps pages so, labelled with
+  // all of these documents. Not if it is hidden.
+  bool HaveAll(const PageKey& key, int32_t rank, const DocumentSet& documents) const;
   // Hides a page until Reveal has been called as often: a store may get wrong bytes for it
   // meanwhile. Throws if memory runs out.
   void Hide(const PageKey& key) { ++hidden_[key]; }

@@ -6,8 +6,8 @@
 
 namespace annulus {
 
-// Returns the bytes of a page: one piece for each layer of its cache group. The rank's pages must
-// be in this process (RankPort::local_pages).
+// Returns the bytes of a page: one piece for each layer of its cache group; none if the rank's
+// pages are not in this process (RankPort::local_pages).
 PagePieces PiecesOf(const RankPort& ranks, PageId id);
 
 }  // namespace annulus

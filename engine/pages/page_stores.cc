@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/tiers/host_store.h"
+#include "engine/tiers/shelf_store.h"
 #include "kernels/base/pinned_size.h"
 #include "kernels/base/status_macros.h"
 
@@ -32,6 +34,16 @@ absl::StatusOr<std::unique_ptr<DiskStore>> OpenDisk(const EngineOptions& options
   return absl::Status(store.status().code(), absl::StrCat("kv-disk: ", store.status().message()));
 }
 
+absl::StatusOr<std::unique_ptr<SlotStore>> OpenHost(const EngineOptions& options, size_t page_bytes,
+                                                    const PageStores::Parts& parts) {
+  if (parts.shelves == nullptr) {
+    return HostStore::Create(options.kv_host_bytes, page_bytes, parts.clock);
+  }
+  return ShelfStore::Create(
+      {.limit_bytes = options.kv_host_bytes, .page_bytes = page_bytes, .ranks = options.ranks},
+      *parts.shelves, parts.clock);
+}
+
 void ShowTier(const PageStore& store, TierMetrics& metrics) {
   const PageStore::Stats stats = store.stats();
   metrics.Show({.up = store.on(),
@@ -47,28 +59,32 @@ void ShowTier(const PageStore& store, TierMetrics& metrics) {
 
 absl::StatusOr<std::unique_ptr<PageStores>> PageStores::Open(const EngineOptions& options,
                                                              const KvGeometry& pages,
-                                                             std::span<Backend* const> devices,
-                                                             DiskCalls& calls, const Clock& clock) {
+                                                             const Parts& parts) {
+  const std::span<Backend* const> devices = parts.devices;
   std::unique_ptr<PageStores> stores(new PageStores);
   const size_t page_bytes = pages.stored_bytes();
   stores->most_call_ = options.kv_disk_timeout;
   stores->on_device_ = !devices[0]->capabilities().host_accessible;
   if (options.kv_host_bytes > 0) {
     ANNULUS_RETURN_IF_ERROR(CheckSize("kv-host", options.kv_host_bytes, pages));
-    ANNULUS_ASSIGN_OR_RETURN(stores->host_,
-                             HostStore::Create(options.kv_host_bytes, page_bytes, clock));
+    ANNULUS_ASSIGN_OR_RETURN(stores->host_, OpenHost(options, page_bytes, parts));
     ANNULUS_ASSIGN_OR_RETURN(stores->host_lanes_, OpenLanes(devices, page_bytes));
   }
   if (!options.kv_disk.empty()) {
     ANNULUS_RETURN_IF_ERROR(CheckSize("kv-disk-size", options.kv_disk_bytes, pages));
-    ANNULUS_ASSIGN_OR_RETURN(stores->disk_, OpenDisk(options, calls, clock));
+    ANNULUS_ASSIGN_OR_RETURN(stores->disk_, OpenDisk(options, parts.calls, parts.clock));
     ANNULUS_ASSIGN_OR_RETURN(stores->disk_lanes_, OpenLanes(devices, page_bytes));
     stores->disk_remover_ = std::make_unique<DiskRemover>(
-        *stores->disk_, DiskRemover::Options{.most_call = options.kv_disk_timeout}, clock);
+        *stores->disk_, DiskRemover::Options{.most_call = options.kv_disk_timeout}, parts.clock);
   }
   const bool keeps = stores->host_ != nullptr || stores->disk_ != nullptr;
   if (keeps && options.kv_verify == KvVerify::kSample) {
-    ANNULUS_ASSIGN_OR_RETURN(stores->comparer_, PageComparer::Open(devices, page_bytes, clock));
+    if (parts.shelves != nullptr) {
+      stores->comparer_ = PageComparer::Beside(*parts.shelves, parts.clock);
+    } else {
+      ANNULUS_ASSIGN_OR_RETURN(stores->comparer_,
+                               PageComparer::Open(devices, page_bytes, parts.clock));
+    }
   }
   return stores;
 }

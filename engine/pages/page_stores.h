@@ -18,9 +18,10 @@
 #include "engine/pages/page_levels.h"
 #include "engine/tiers/disk_remover.h"
 #include "engine/tiers/disk_store.h"
-#include "engine/tiers/host_store.h"
 #include "engine/tiers/page_comparer.h"
 #include "engine/tiers/page_lane.h"
+#include "engine/tiers/rank_shelves.h"
+#include "engine/tiers/slot_store.h"
 
 namespace annulus {
 
@@ -28,14 +29,21 @@ namespace annulus {
 // the host's memory, the folder kv_disk, both, or none. Thread-safe.
 class PageStores {
  public:
-  // `pages`: the layout of a rank's pages. `devices`: [rank] the backend of the rank's device;
-  // they, `calls` (for the disk) and `clock` must outlive the stores. INVALID_ARGUMENT if a size is
-  // too small for a few pages; otherwise the errors of HostStore::Create, DiskStore::Open and
+  // What the stores use; all of it must outlive them.
+  struct Parts {
+    std::span<Backend* const> devices;  // [rank] of the rank's device; at least one
+    // Where pages of the host's memory are, if not all ranks are in this process; else null. There
+    // is no disk then, and nothing is compared with all that is computed (KvVerify::kAll).
+    RankShelves* shelves = nullptr;
+    DiskCalls& calls;
+    const Clock& clock;
+  };
+  // `pages`: the layout of a rank's pages. INVALID_ARGUMENT if a size is too small for a few pages;
+  // otherwise the errors of HostStore::Create, ShelfStore::Create, DiskStore::Open and
   // PageLane::Open.
   static absl::StatusOr<std::unique_ptr<PageStores>> Open(const EngineOptions& options,
                                                           const KvGeometry& pages,
-                                                          std::span<Backend* const> devices,
-                                                          DiskCalls& calls, const Clock& clock);
+                                                          const Parts& parts);
 
   // Bytes of host memory for all buffers, if the pages are in a device's memory: those that Open
   // pins, and those in which PageMover compares pages under KvVerify::kAll. Does not include
@@ -65,7 +73,7 @@ class PageStores {
   // Writes the stores' statistics to `metrics`.
   void Show(EngineMetrics& metrics) const;
   std::vector<TierLoad> Load() const;
-  // HostStore::resident_bytes; 0 without a host store.
+  // SlotStore::resident_bytes; 0 without a host store.
   int64_t host_bytes() const { return host_ == nullptr ? 0 : host_->resident_bytes(); }
 
  private:
@@ -76,7 +84,7 @@ class PageStores {
 
   std::chrono::milliseconds most_call_{0};  // EngineOptions::kv_disk_timeout
   bool on_device_ = false;                  // the host cannot access the ranks' memory
-  std::unique_ptr<HostStore> host_;         // null: there is none
+  std::unique_ptr<SlotStore> host_;         // null: there is none
   std::unique_ptr<DiskStore> disk_;         // null: there is none
   std::unique_ptr<DiskRemover> disk_remover_;
   Lanes host_lanes_;

@@ -18,7 +18,7 @@ PageTier::PageTier(std::vector<PageLevels::Level> levels, Options options, const
       // Under KvVerify::kAll, nothing that the levels have is used.
       lookup_({.other_identities = std::move(options.other_identities),
                .others_are_used = options.verify != KvVerify::kAll},
-              marks_, levels_),
+              marks_, levels_, limits_),
       lingering_(levels_, book),
       writes_(limits_, ranks_, levels_, book, lingering_),
       saver_(options.verify == KvVerify::kAll,
@@ -34,7 +34,7 @@ PageLevels::Options PageTier::LevelOptions(std::vector<PageLevels::Level> levels
                                            std::function<void()> wake) {
   PageLevels::Options options;
   options.levels = std::move(levels);
-  options.page_bytes = ranks_.local_pages(0)->geometry().stored_bytes();
+  options.page_bytes = options.levels[0].lanes[0]->buffer().size();
   options.compares = verify == KvVerify::kAll;
   options.clock = &clock_;
   // One word is enough until the coordinator has heard it: its queue has few places.

@@ -74,10 +74,12 @@ class PageTier {
   // Call when the request has ended or was preempted. Cancels its reads.
   void Forget(RequestId id);
 
-  // The contents of the pages on these ranks are lost. Throws if memory runs out.
+  // The contents of the pages on these ranks are lost, and what levels kept beside them. Throws if
+  // memory runs out.
   void ForgetRanks(std::span<const int32_t> ranks) {
     writes_.ForgetRanks(ranks);
     restorer_.ForgetRanks(ranks);
+    levels_.ForgetRanks(ranks);
   }
 
   // Handles finished copies, starts new ones and ends waits that are over. Returns whether waiting

@@ -70,7 +70,8 @@ bool PageWrites::IsThere(const Page& page) const {
 bool PageWrites::Takes(int level, const Page& page) const {
   const PageStore& store = levels_.store(level);
   if (!store.on() || page.compare) return store.on();
-  if (store.Has(KeyOf(page.mark), page.mark.documents)) return false;
+  const PageKey key = store.KeyBeside(KeyOf(page.mark), page.page.rank);
+  if (store.Has(key, page.mark.documents)) return false;
   // What there is no room for is not copied for nothing: a text may be larger than a level.
   return level + 1 == levels_.size() ||
          store.HasRoom(page.mark, static_cast<uint64_t>(levels_.page_bytes()), page.use);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/base/try_to.h"
+#include "engine/scheduler/placement.h"
 #include "engine/scheduler/step_cost.h"
 
 namespace annulus {
@@ -247,7 +248,10 @@ void PromptSaver::OfferPage(const Sequence& sequence, const Request& request, in
   mark.documents = DocumentsBefore(mark.first_position + use_.limits.page_tokens, state.documents);
   // Pages computed before this request were compared at that time.
   const bool compare = known && compares_ && mark.first_position >= request.begun_from();
-  if (!compare && use_.levels.HaveAll(key, mark.documents)) return;
+  const auto degree = static_cast<int>(sequence.ring.size());
+  const int32_t rank = sequence.ring[static_cast<size_t>(
+      PlaceOnRing(mark.first_position, use_.limits.page_tokens, degree, use_.limits.shards))];
+  if (!compare && use_.levels.HaveAll(key, rank, mark.documents)) return;
   if (use_.writes.full()) return;
   const PageWrites::Offers* const offers = use_.writes.Find(key);
   if (offers != nullptr) {

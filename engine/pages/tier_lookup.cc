@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "engine/pages/ring_of_pages.h"
 #include "engine/scheduler/step_cost.h"
 
 namespace annulus {
@@ -41,6 +42,29 @@ int32_t TierLookup::LengthWithWindows(const std::vector<PageMark>& marks) const 
   return 0;
 }
 
+uint64_t TierLookup::RanksWith(const ContentHash& chain) const {
+  bool all_windows = true;
+  for (int group = 0; group < marks_.groups(); ++group) {
+    all_windows = all_windows && marks_.is_window(group);
+  }
+  uint64_t ranks = ~uint64_t{0};
+  for (int group = 0; group < marks_.groups(); ++group) {
+    if (marks_.is_window(group) && !all_windows) continue;
+    const uint64_t own = levels_.RanksWith({chain, group});
+    if (own != 0 || !all_windows) ranks &= own;  // windows' pages are only kept where prompts end
+  }
+  return ranks;
+}
+
+void TierLookup::CutToRing(SavedBeginning& beginning) const {
+  if (!levels_.beside_ranks()) return;
+  std::vector<uint64_t> pages;
+  for (const PageMark& mark : beginning.marks) pages.push_back(RanksWith(mark.chain));
+  const RingPages found = LongestOnOneRing(pages, marks_.page_tokens(), limits_);
+  beginning.marks.resize(found.pages);
+  beginning.ring = found.ring;
+}
+
 SavedBeginning TierLookup::Find(const RequestSpec& spec, const AttentionAssignment* policy,
                                 int64_t rope) const {
   // A request that reads ahead computes no token: the last page counts for it too.
@@ -57,6 +81,7 @@ SavedBeginning TierLookup::Find(const RequestSpec& spec, const AttentionAssignme
       if (!HasPage(mark.chain, false)) break;
       beginning.marks.push_back(mark);
     }
+    CutToRing(beginning);
     beginning.tokens = marks_.has_windows() ? LengthWithWindows(beginning.marks)
                                             : static_cast<int32_t>(beginning.marks.size() * page);
     beginning.marks.resize(beginning.tokens / page);

@@ -8,6 +8,7 @@
 #include "engine/api/request.h"
 #include "engine/pages/page_levels.h"
 #include "engine/pages/page_marks.h"
+#include "engine/scheduler/placement.h"
 
 namespace annulus {
 
@@ -17,6 +18,8 @@ struct SavedBeginning {
   std::optional<AttentionAssignment> policy;  // that its pages were computed under; absent: dense
   int64_t rope_length = 0;
   std::vector<PageMark> marks;  // [page] with group 0
+  // The only ring to which it can be read, because pages are kept beside their ranks; empty: any.
+  std::vector<int32_t> ring;
 };
 
 // Numbers of tokens by tier.
@@ -35,8 +38,9 @@ class TierLookup {
     bool others_are_used = true;  // false: HasUnderAnotherIdentity always returns false
   };
   // The references must outlive the object.
-  TierLookup(Options options, const PageMarks& marks, const PageLevels& levels)
-      : options_(std::move(options)), marks_(marks), levels_(levels) {}
+  TierLookup(Options options, const PageMarks& marks, const PageLevels& levels,
+             const PlanLimits& limits)
+      : options_(std::move(options)), marks_(marks), levels_(levels), limits_(limits) {}
 
   // Returns the longest beginning of the prompt that the levels have, dense or under `policy`
   // (null: dense). Never includes the prompt's last token, except for RequestSpec::prefill_only.
@@ -65,10 +69,17 @@ class TierLookup {
   // Whether the levels have the page of every group that has a window, or of every other group.
   bool HasPage(const ContentHash& chain, bool windows) const;
   int32_t LengthWithWindows(const std::vector<PageMark>& marks) const;
+  // If pages are kept beside their ranks: cuts the beginning where the ring ends that has most of
+  // it, and says which that is.
+  void CutToRing(SavedBeginning& beginning) const;
+  // A bit for each rank beside which the levels have the page of every group without a window; of
+  // every group of which they have it, if all have one.
+  uint64_t RanksWith(const ContentHash& chain) const;
 
   const Options options_;
   const PageMarks& marks_;
   const PageLevels& levels_;
+  const PlanLimits& limits_;
 };
 
 }  // namespace annulus

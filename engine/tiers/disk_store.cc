@@ -147,8 +147,7 @@ absl::Status DiskStore::MeetFolder(const EntryName& name) {
 }
 
 absl::StatusOr<bool> DiskStore::PutNew(const EntryName& name, const PageMark& mark,
-                                       std::span<const std::span<const std::byte>> payload,
-                                       int64_t use) {
+                                       const PageSource& payload, int64_t use) {
   const int64_t bytes = KnownPages::FileBytes(name.payload_bytes);
   const std::string file = name.Text();
   std::optional<std::vector<EntryName>> given_up;
@@ -171,7 +170,7 @@ absl::StatusOr<bool> DiskStore::PutNew(const EntryName& name, const PageMark& ma
   };
   RemoveFiles(*given_up).IgnoreError();
   Note(mark);
-  const absl::Status written = WriteFile(name, mark, payload, use);
+  const absl::Status written = WriteFile(name, mark, payload.parts(), use);
   bool forgotten = false;
   {
     std::lock_guard lock(mutex_);
@@ -212,7 +211,8 @@ absl::StatusOr<bool> DiskStore::AddDocuments(const EntryName& from, const PageMa
 
 absl::StatusOr<std::optional<double>> DiskStore::Read(const EntryName& name,
                                                       const PageMark& expected,
-                                                      std::span<std::byte> payload, int64_t use) {
+                                                      const PageTarget& to, int64_t use) {
+  const std::span<std::byte> payload = to.bytes();
   const int file = calls_.Open(folder_->descriptor(), name.Text(),
                                O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
   if (file < 0) {

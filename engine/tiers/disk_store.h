@@ -58,11 +58,10 @@ class DiskStore final : public PageStore {
   // FAILED_PRECONDITION if something other than a file has the name. A disk error turns the store
   // off.
   absl::StatusOr<bool> PutNew(const EntryName& name, const PageMark& mark,
-                              std::span<const std::span<const std::byte>> payload,
-                              int64_t use) override;
+                              const PageSource& payload, int64_t use) override;
   absl::StatusOr<bool> AddDocuments(const EntryName& from, const PageMark& mark) override;
   absl::StatusOr<std::optional<double>> Read(const EntryName& name, const PageMark& expected,
-                                             std::span<std::byte> payload, int64_t use) override;
+                                             const PageTarget& payload, int64_t use) override;
   bool OnDropped(const EntryName& name) override;
 
   absl::Status WriteFile(const EntryName& name, const PageMark& mark,

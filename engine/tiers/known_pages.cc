@@ -1,5 +1,6 @@
 #include "engine/tiers/known_pages.h"
 
+#include <limits>
 #include <tuple>
 #include <utility>
 
@@ -13,8 +14,8 @@ constexpr int64_t kBlock = 4096;  // a file takes whole blocks of the disk
 }  // namespace
 
 bool KnownPages::Order::operator<(const Order& other) const {
-  return std::tie(use, other.first_position, key.chain, key.group) <
-         std::tie(other.use, first_position, other.key.chain, other.key.group);
+  return std::tie(key.rank, use, other.first_position, key.chain, key.group) <
+         std::tie(other.key.rank, other.use, first_position, other.key.chain, other.key.group);
 }
 
 int64_t KnownPages::FileBytes(uint64_t payload_bytes) {
@@ -71,20 +72,33 @@ std::optional<EntryName> KnownPages::Drop(const PageKey& key) {
   const auto found = pages_.find(key);
   if (found == pages_.end()) return std::nullopt;
   const EntryName name = found->second.name;
-  Count(name.tenant, -FileBytes(name.payload_bytes));
+  Count(name.tenant, -FileBytes(name.payload_bytes), key.rank);
   tenants_.at(name.tenant).order.erase(OrderOf(found->second));
   pages_.erase(found);
   return name;
 }
 
-void KnownPages::Count(uint64_t tenant, int64_t bytes) {
-  tenants_[tenant].bytes += bytes;
+std::vector<EntryName> KnownPages::DropBeside(int32_t rank) {
+  std::vector<EntryName> names;
+  for (const auto& [key, page] : pages_) {
+    if (key.rank == rank) names.push_back(page.name);
+  }
+  for (const EntryName& name : names) Drop(name.key);
+  return names;
+}
+
+void KnownPages::Count(uint64_t tenant, int64_t bytes, int32_t rank) {
+  int64_t& of_tenant = tenants_[tenant].bytes[rank];
+  bytes_beside_[rank] += bytes;
+  of_tenant += bytes;
   bytes_ += bytes;
 }
 
-int64_t KnownPages::bytes_of(uint64_t tenant) const {
+int64_t KnownPages::bytes_of(uint64_t tenant, int32_t rank) const {
   const auto found = tenants_.find(tenant);
-  return found == tenants_.end() ? 0 : found->second.bytes;
+  if (found == tenants_.end()) return 0;
+  const auto beside = found->second.bytes.find(rank);
+  return beside == found->second.bytes.end() ? 0 : beside->second;
 }
 
 std::optional<std::vector<PageKey>> KnownPages::Choose(const Wanted& wanted) const {
@@ -94,12 +108,20 @@ std::optional<std::vector<PageKey>> KnownPages::Choose(const Wanted& wanted) con
     Next end;
   };
   std::map<uint64_t, Queue> queues;
+  // Before all pages beside the rank.
+  const auto begin_of = [](int32_t rank) {
+    return Order{
+        std::numeric_limits<int64_t>::min(), std::numeric_limits<int32_t>::max(), {.rank = rank}};
+  };
   for (const auto& [tenant, own] : tenants_) {
-    if (!own.order.empty()) queues[tenant] = {own.order.begin(), own.order.end()};
+    const Queue queue{own.order.lower_bound(begin_of(wanted.rank)),
+                      own.order.lower_bound(begin_of(wanted.rank + 1))};
+    if (queue.next != queue.end) queues[tenant] = queue;
   }
   std::vector<PageKey> oldest;
-  int64_t after = bytes_ + wanted.bytes;
-  int64_t after_of_tenant = bytes_of(wanted.tenant) + wanted.bytes;
+  const auto beside = bytes_beside_.find(wanted.rank);
+  int64_t after = (beside == bytes_beside_.end() ? 0 : beside->second) + wanted.bytes;
+  int64_t after_of_tenant = bytes_of(wanted.tenant, wanted.rank) + wanted.bytes;
   const auto skip_held = [&](Queue& queue) {
     while (queue.next != queue.end && pages_.at(queue.next->key).holds > 0) ++queue.next;
   };

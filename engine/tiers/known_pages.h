@@ -15,6 +15,8 @@ namespace annulus {
 
 // A store's list of pages: whose they are, when they were used last, and how many bytes they take.
 // Does not access files. Not thread-safe: the store's lock guards it.
+//
+// Pages beside one rank (PageKey::rank) do not make room for those beside another.
 class KnownPages {
  public:
   // Bytes that a page with this payload counts for: those of its file, rounded up to disk blocks.
@@ -38,29 +40,32 @@ class KnownPages {
   void SetDocuments(const PageKey& key, const DocumentSet& documents);
   // Forgets the page and subtracts its bytes. Returns nothing if it was not known.
   std::optional<EntryName> Drop(const PageKey& key);
-  // Adds to the tenant's bytes (subtracts if negative). For files of pages that are not known:
-  // those being written, and those of forgotten pages that are not removed yet.
-  void Count(uint64_t tenant, int64_t bytes);
+  // Forgets all pages beside the rank, and returns their names.
+  std::vector<EntryName> DropBeside(int32_t rank);
+  // Adds to the tenant's bytes beside the rank (subtracts if negative). For files of pages that are
+  // not known: those being written, and those of forgotten pages that are not removed yet.
+  void Count(uint64_t tenant, int64_t bytes, int32_t rank = PageKey::kAnyRank);
 
   int64_t bytes() const { return bytes_; }
-  int64_t bytes_of(uint64_t tenant) const;
+  int64_t bytes_of(uint64_t tenant, int32_t rank = PageKey::kAnyRank) const;
 
-  // What room is needed for, and the limits.
+  // What room is needed for, and the limits beside its rank.
   struct Wanted {
     uint64_t tenant = 0;
     int64_t bytes = 0;
     int64_t use = 0;             // only pages with an earlier use are given up
     int64_t most_of_tenant = 0;  // the tenant's limit
     int64_t most = 0;            // the limit of all tenants together
+    int32_t rank = PageKey::kAnyRank;
   };
-  // Gives up pages until `wanted` fits, and returns their names: first the tenant's own until its
-  // limit is kept, then those of any tenant, the least recently used first and within one text the
-  // later ones first. Held pages stay. If that does not make enough room, returns nothing and gives
-  // up no page.
+  // Gives up pages beside its rank until `wanted` fits, and returns their names: first the tenant's
+  // own until its limit is kept, then those of any tenant, the least recently used first and within
+  // one text the later ones first. Held pages stay. If that does not make enough room, returns
+  // nothing and gives up no page.
   std::optional<std::vector<EntryName>> MakeRoom(const Wanted& wanted);
   bool HasRoom(const Wanted& wanted) const { return Choose(wanted).has_value(); }
 
-  // The order in which pages are given up.
+  // The order in which pages beside a rank are given up.
   struct Order {
     int64_t use = 0;
     int32_t first_position = 0;
@@ -85,8 +90,8 @@ class KnownPages {
 
  private:
   struct Tenant {
-    int64_t bytes = 0;
-    std::set<Order> order;
+    std::map<int32_t, int64_t> bytes;  // by rank
+    std::set<Order> order;             // beside all ranks
   };
   static Order OrderOf(const Page& page);
   // The pages that MakeRoom gives up.
@@ -95,6 +100,7 @@ class KnownPages {
   std::unordered_map<PageKey, Page, PageKeyHash> pages_;
   std::map<uint64_t, Tenant> tenants_;  // every tenant that ever had a page
   int64_t bytes_ = 0;
+  std::map<int32_t, int64_t> bytes_beside_;  // of these, by rank
 };
 
 }  // namespace annulus

@@ -21,6 +21,13 @@ absl::StatusOr<std::unique_ptr<PageComparer>> PageComparer::Open(std::span<Backe
   return comparer;
 }
 
+std::unique_ptr<PageComparer> PageComparer::Beside(RankShelves& shelves, const Clock& clock) {
+  std::unique_ptr<PageComparer> comparer(new PageComparer(clock));
+  comparer->shelves_ = &shelves;
+  comparer->thread_ = std::thread([own = comparer.get()] { own->Loop(); });
+  return comparer;
+}
+
 PageComparer::~PageComparer() {
   {
     std::lock_guard lock(mutex_);
@@ -33,6 +40,11 @@ PageComparer::~PageComparer() {
 absl::StatusOr<bool> PageComparer::CopyAndCompare(const Pair& pair) {
   bool same = false;
   const auto compare = [&]() -> absl::Status {
+    if (shelves_ != nullptr) {
+      ANNULUS_ASSIGN_OR_RETURN(
+          same, shelves_->Same({pair.one.rank, pair.one.page}, {pair.other.rank, pair.other.page}));
+      return absl::OkStatus();
+    }
     ANNULUS_RETURN_IF_ERROR(one_->CopyOut(pair.one.rank, pair.one.pieces));
     ANNULUS_RETURN_IF_ERROR(other_->CopyOut(pair.other.rank, pair.other.pieces));
     const std::span<const std::byte> bytes = one_->buffer();
@@ -45,7 +57,7 @@ absl::StatusOr<bool> PageComparer::CopyAndCompare(const Pair& pair) {
 }
 
 absl::StatusOr<bool> PageComparer::Same(Place one, Place other, std::chrono::milliseconds most) {
-  if (one_ == nullptr) {
+  if (one_ == nullptr && shelves_ == nullptr) {
     return std::equal(one.pieces.begin(), one.pieces.end(), other.pieces.begin(),
                       [](std::span<const std::byte> a, std::span<const std::byte> b) {
                         return std::memcmp(a.data(), b.data(), a.size()) == 0;

@@ -12,12 +12,13 @@
 #include "absl/status/statusor.h"
 #include "engine/base/clock.h"
 #include "engine/tiers/page_lane.h"
+#include "engine/tiers/rank_shelves.h"
 
 namespace annulus {
 
 // Compares pages in the ranks' memory bit for bit. If the host can access them, it does so in
-// place. Otherwise the comparer's own thread copies them to the host, so that a hanging device
-// cannot hold up the caller.
+// place. Otherwise the comparer's own thread copies them to the host, or has the processes of their
+// ranks compare them, so that a hanging device or process cannot hold up the caller.
 class PageComparer {
  public:
   // `devices`, `page_bytes` and errors: as for PageLane::Open. `clock`, the clock of Same's time
@@ -25,6 +26,9 @@ class PageComparer {
   static absl::StatusOr<std::unique_ptr<PageComparer>> Open(std::span<Backend* const> devices,
                                                             size_t page_bytes,
                                                             const Clock& clock = Clock::Real());
+  // For pages of ranks in any process, which are compared where they are: both must be of one rank.
+  // `shelves` and `clock` must outlive the comparer.
+  static std::unique_ptr<PageComparer> Beside(RankShelves& shelves, const Clock& clock);
   // Waits for a copy under way.
   ~PageComparer();
   PageComparer(const PageComparer&) = delete;
@@ -34,11 +38,12 @@ class PageComparer {
   struct Place {
     int rank = 0;
     PagePieces pieces;
+    int32_t page = 0;  // used if the pieces are not
   };
   // Whether two complete pages have the same bytes. Blocks for `most` at longest. Errors:
   // DEADLINE_EXCEEDED if the copies take longer, and at once in later calls until they have ended;
-  // otherwise those of PageLane::CopyOut. After an error the comparer may still read the pages for
-  // a while, but the caller may change them. Not thread-safe.
+  // otherwise those of PageLane::CopyOut, or of RankShelves::Same. After an error the comparer may
+  // still read the pages for a while, but the caller may change them. Not thread-safe.
   absl::StatusOr<bool> Same(Place one, Place other, std::chrono::milliseconds most);
 
   // Bytes of all buffers.
@@ -57,7 +62,8 @@ class PageComparer {
   void Loop();
 
   const Clock& clock_;
-  std::unique_ptr<PageLane> one_;  // null: the host can access the pages
+  RankShelves* shelves_ = nullptr;  // null: all pages are of this process
+  std::unique_ptr<PageLane> one_;   // null: the host can access the pages, or shelves_ is not null
   std::unique_ptr<PageLane> other_;
   std::mutex mutex_;
   std::condition_variable changed_;

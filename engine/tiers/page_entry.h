@@ -48,8 +48,13 @@ ContentHash ChainOf(const ContentHash& parent, std::span<const int32_t> tokens);
 
 // The key of a page in a store.
 struct PageKey {
+  static constexpr int32_t kAnyRank = -1;
+
   ContentHash chain{};
   int32_t group = 0;
+  // In a store that keeps pages beside ranks (PageStore::beside_ranks): the rank; kAnyRank: any,
+  // for calls that say so. In other stores always kAnyRank.
+  int32_t rank = kAnyRank;
   friend bool operator==(const PageKey&, const PageKey&) = default;
 };
 

@@ -176,6 +176,19 @@ PageMover::Done PageMover::Put(const Page& page) {
   return done;
 }
 
+// Has the store copy the page from where it is.
+PageMover::Done PageMover::PutBeside(const Page& page) {
+  Done done;
+  const auto put = [&]() -> absl::Status {
+    const absl::StatusOr<bool> fresh =
+        store_.Put(page.mark, PageSource(page.id, page_bytes_), page.use);
+    done.fresh = fresh.ok() && *fresh;
+    return fresh.status();
+  };
+  done.status = Guarded(put, [&] { return no_memory_; });
+  return done;
+}
+
 void PageMover::RemoveOne(std::unique_lock<std::mutex>& lock) {
   const EntryName page = removals_.back();
   removals_.pop_back();
@@ -195,19 +208,26 @@ absl::Status PageMover::CopyPage(size_t thread, std::unique_lock<std::mutex>& lo
   PageLane& lane = *options_.lanes[thread];
   if (lane.immediate()) return act(lane);
   if (!store_.on()) return off_;
+  absl::Status status;
+  LetCopy(thread, lock, [&] {
+    status = Guarded([&] { return act(lane); }, [&] { return no_memory_; });
+    if (!status.ok() && !absl::IsResourceExhausted(status)) store_.CopyFailed(status);
+  });
+  return status;
+}
+
+template <typename Act>
+void PageMover::LetCopy(size_t thread, std::unique_lock<std::mutex>& lock, const Act& act) {
   UnderWay& job = *under_way_[thread];
   job.copying = true;
   lock.unlock();
-  absl::Status status = Guarded([&] { return act(lane); }, [&] { return no_memory_; });
-  if (!status.ok() && !absl::IsResourceExhausted(status)) store_.CopyFailed(status);
+  act();
   lock.lock();
   job.copying = false;
-  if (job.cancelled) {
-    lock.unlock();
-    Wake();
-    lock.lock();
-  }
-  return status;
+  if (!job.cancelled) return;
+  lock.unlock();
+  Wake();
+  lock.lock();
 }
 
 void PageMover::WriteLoop() {
@@ -224,12 +244,15 @@ void PageMover::WriteLoop() {
     const SteadyTime begun = options_.clock->Now();
     under_way_[0] = {begun, {page.ticket, page.id}};
     Done done;
-    if (page.from == nullptr) {
+    const bool beside = store_.beside_ranks();
+    if (beside) {
+      LetCopy(0, lock, [&] { done = PutBeside(page); });
+    } else if (page.from == nullptr) {
       done.status = CopyPage(
           0, lock, [&](PageLane& lane) { return lane.CopyOut(page.id.rank, page.pieces); });
     }
     lock.unlock();
-    if (done.status.ok()) done = Put(page);
+    if (!beside && done.status.ok()) done = Put(page);
     done.ticket = page.ticket;
     done.seconds = SecondsBetween(begun, options_.clock->Now());
     lock.lock();
@@ -255,14 +278,20 @@ PageMover::Done PageMover::ReadOne(size_t thread, const Page& page,
   Done done;
   done.ticket = page.ticket;
   done.read = true;
-  lock.unlock();
-  const auto get = [&]() -> absl::Status {
-    const absl::StatusOr<std::optional<double>> read =
-        store_.Get(page.mark, options_.lanes[thread]->buffer(), page.use);
-    if (read.ok()) done.coverage = *read;
-    return read.status();
+  const auto get_into = [&](const PageTarget& place) {
+    const auto get = [&]() -> absl::Status {
+      const absl::StatusOr<std::optional<double>> read = store_.Get(page.mark, place, page.use);
+      if (read.ok()) done.coverage = *read;
+      return read.status();
+    };
+    done.status = Guarded(get, [&] { return no_memory_; });
   };
-  done.status = Guarded(get, [&] { return no_memory_; });
+  if (store_.beside_ranks()) {
+    LetCopy(thread, lock, [&] { get_into(PageTarget(page.id, page_bytes_)); });
+    return done;
+  }
+  lock.unlock();
+  get_into(options_.lanes[thread]->buffer());
   lock.lock();
   if (!done.status.ok() || under_way_[thread]->cancelled) return done;
   done.status = CopyPage(thread, lock,

@@ -26,7 +26,8 @@ namespace annulus {
 //
 // DropWrites and CancelReads give a caller its pages back, even if the disk hangs. If the host can
 // access the pages, they are free at once. If a device is copying one, that must end first: see
-// IsCopying.
+// IsCopying. So it is with a store that copies pages itself (PageStore::beside_ranks), which needs
+// no lane but for the size of a page.
 //
 // The rate of writes is limited. A page that is read is copied to its place only after it passed
 // all checks; a refused page leaves its place untouched. If a copy fails, the store is turned off.
@@ -150,7 +151,11 @@ class PageMover {
   // lock meanwhile unless the host can access the pages.
   template <typename Act>
   absl::Status CopyPage(size_t thread, std::unique_lock<std::mutex>& lock, const Act& act);
+  // Calls `act`, during which the thread's job IsCopying, without the lock.
+  template <typename Act>
+  void LetCopy(size_t thread, std::unique_lock<std::mutex>& lock, const Act& act);
   Done Put(const Page& page);
+  Done PutBeside(const Page& page);
   bool Compare(const Page& page);
   void ReadLoop(size_t thread);
   Done ReadOne(size_t thread, const Page& page, std::unique_lock<std::mutex>& lock);

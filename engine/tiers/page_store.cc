@@ -11,18 +11,11 @@
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
-namespace {
 
-size_t SizeOf(std::span<const std::span<const std::byte>> parts) {
-  size_t bytes = 0;
-  for (const auto& part : parts) bytes += part.size();
-  return bytes;
-}
-
-}  // namespace
-
-EntryName PageStore::NameOf(const PageMark& mark, uint64_t payload_bytes) {
-  return {KeyOf(mark), TenantPart(mark.tenant), mark.first_position, payload_bytes, mark.documents};
+EntryName PageStore::NameOf(const PageMark& mark, uint64_t payload_bytes, int32_t rank) {
+  PageKey key = KeyOf(mark);
+  key.rank = rank;
+  return {key, TenantPart(mark.tenant), mark.first_position, payload_bytes, mark.documents};
 }
 
 int64_t PageStore::NextUse() {
@@ -40,7 +33,24 @@ int64_t PageStore::NextUseLocked() {
 bool PageStore::Has(const PageKey& key) const {
   if (!on()) return false;
   std::lock_guard lock(mutex_);
-  return pages_.Find(key) != nullptr;
+  return VisitKeys(key, [this](const PageKey& each) { return pages_.Find(each) != nullptr; });
+}
+
+uint64_t PageStore::RanksWith(PageKey key) const {
+  uint64_t ranks = 0;
+  std::lock_guard lock(mutex_);
+  for (key.rank = 0; on() && key.rank < ranks_; ++key.rank) {
+    if (pages_.Find(key) != nullptr) ranks |= uint64_t{1} << key.rank;
+  }
+  return ranks;
+}
+
+void PageStore::ForgetRanks(std::span<const int32_t> ranks) {
+  if (!beside_ranks()) return;
+  std::lock_guard lock(mutex_);
+  for (const int32_t rank : ranks) {
+    for (const EntryName& page : pages_.DropBeside(rank)) OnDropped(page);
+  }
 }
 
 bool PageStore::Has(const PageKey& key, const DocumentSet& documents) const {
@@ -52,7 +62,10 @@ bool PageStore::Has(const PageKey& key, const DocumentSet& documents) const {
 
 void PageStore::Touch(const PageKey& key, int64_t use) {
   std::lock_guard lock(mutex_);
-  pages_.Touch(key, use);
+  VisitKeys(key, [&](const PageKey& each) {
+    pages_.Touch(each, use);
+    return false;
+  });
 }
 
 bool PageStore::Hold(const PageKey& key) {
@@ -76,10 +89,8 @@ bool PageStore::HasRoom(const PageMark& mark, uint64_t payload_bytes, int64_t us
   return pages_.Find(name.key) != nullptr || pages_.HasRoom(WantedFor(name, mark, use));
 }
 
-absl::StatusOr<bool> PageStore::Put(const PageMark& mark,
-                                    std::span<const std::span<const std::byte>> payload,
-                                    int64_t use) {
-  const EntryName name = NameOf(mark, SizeOf(payload));
+absl::StatusOr<bool> PageStore::Put(const PageMark& mark, const PageSource& payload, int64_t use) {
+  const EntryName name = NameOf(mark, payload.size(), payload.rank());
   const int64_t bytes = KnownPages::FileBytes(name.payload_bytes);
   const int64_t most = std::min(limit_, mark.tenant_bytes);
   if (bytes > most) {
@@ -99,8 +110,8 @@ absl::StatusOr<bool> PageStore::Put(const PageMark& mark,
 }
 
 absl::StatusOr<std::optional<double>> PageStore::Get(const PageMark& expected,
-                                                     std::span<std::byte> payload, int64_t use) {
-  EntryName name = NameOf(expected, payload.size());
+                                                     const PageTarget& payload, int64_t use) {
+  EntryName name = NameOf(expected, payload.size(), payload.rank());
   {
     std::lock_guard lock(mutex_);
     const KnownPages::Page* const page = pages_.Find(name.key);
@@ -230,8 +241,11 @@ std::vector<EntryName> PageStore::Distrust(std::span<const PageKey> keys, bool c
   std::lock_guard lock(mutex_);
   if (counts) ++mismatches_;
   for (const PageKey& key : keys) {
-    const std::optional<EntryName> dropped = pages_.Drop(key);
-    if (dropped.has_value() && OnDropped(*dropped)) pages.push_back(*dropped);
+    VisitKeys(key, [&](const PageKey& each) {
+      const std::optional<EntryName> dropped = pages_.Drop(each);
+      if (dropped.has_value() && OnDropped(*dropped)) pages.push_back(*dropped);
+      return false;
+    });
   }
   return pages;
 }

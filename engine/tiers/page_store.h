@@ -2,6 +2,8 @@
 #define ANNULUS_ENGINE_TIERS_PAGE_STORE_H_
 
 #include <atomic>
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <mutex>
@@ -18,6 +20,51 @@
 #include "engine/tiers/page_entry.h"
 
 namespace annulus {
+
+// A page that a store takes: its bytes, in parts, or where it is, for a store that copies pages
+// itself (PageStore::beside_ranks). Refers to the parts.
+class PageSource {
+ public:
+  using Parts = std::span<const std::span<const std::byte>>;
+
+  template <std::convertible_to<Parts> Given>
+  PageSource(const Given& parts)  // NOLINT(google-explicit-constructor)
+      : parts_(parts) {
+    for (const auto& part : parts_) size_ += part.size();
+  }
+  PageSource(PageId id, size_t size) : id_(id), rank_(id.rank), size_(size) {}
+
+  Parts parts() const { return parts_; }
+  PageId id() const { return id_; }
+  int32_t rank() const { return rank_; }  // for PageKey
+  size_t size() const { return size_; }   // bytes of the page
+
+ private:
+  Parts parts_;
+  PageId id_{};
+  int32_t rank_ = PageKey::kAnyRank;
+  size_t size_ = 0;
+};
+
+// Likewise a page that a store gives.
+class PageTarget {
+ public:
+  template <std::convertible_to<std::span<std::byte>> Given>
+  PageTarget(Given&& bytes)  // NOLINT(google-explicit-constructor)
+      : bytes_(bytes), size_(bytes_.size()) {}
+  PageTarget(PageId id, size_t size) : id_(id), rank_(id.rank), size_(size) {}
+
+  std::span<std::byte> bytes() const { return bytes_; }
+  PageId id() const { return id_; }
+  int32_t rank() const { return rank_; }
+  size_t size() const { return size_; }
+
+ private:
+  std::span<std::byte> bytes_;
+  PageId id_{};
+  int32_t rank_ = PageKey::kAnyRank;
+  size_t size_ = 0;
+};
 
 // A store of pages of keys and values below the ranks' memory. Get returns exactly the bytes that
 // Put stored for the mark, or an error: it never returns bytes that changed meanwhile. This base
@@ -43,6 +90,7 @@ class PageStore {
   // jumps. Use one value for all pages of a request, so that the order among them stays.
   int64_t NextUse();
 
+  // Of a key that says kAnyRank where pages are beside ranks: whether any has it.
   bool Has(const PageKey& key) const;
   // Whether the page is there and labelled with all of these documents.
   bool Has(const PageKey& key, const DocumentSet& documents) const;
@@ -56,6 +104,21 @@ class PageStore {
   // Whether Put would now find room for a page of this size, or already has the page.
   bool HasRoom(const PageMark& mark, uint64_t payload_bytes, int64_t use) const;
 
+  // Whether the store keeps each page beside its rank, in the process that has the rank. Put and
+  // Get then take ids of pages, and copy between the ranks' memory and the store themselves. A page
+  // that several ranks had is there several times, and Get copies only to pages of a rank that had
+  // it.
+  bool beside_ranks() const { return ranks_ > 0; }
+  // The key of the page beside the rank; the same key if pages are beside none.
+  PageKey KeyBeside(PageKey key, int32_t rank) const {
+    if (beside_ranks()) key.rank = rank;
+    return key;
+  }
+  // A bit for each rank beside which the page is; the key says kAnyRank.
+  uint64_t RanksWith(PageKey key) const;
+  // What was beside these ranks is lost. Takes the time of a pass over all pages.
+  void ForgetRanks(std::span<const int32_t> ranks);
+
   // Stores a page. Returns true if it was written, and false if it was not needed: either it was
   // there, and is now labelled with the mark's documents too, or one of these documents was deleted
   // after the page's request came. Errors:
@@ -63,17 +126,17 @@ class PageStore {
   //   that are held, are being read from memory, or were used no earlier than `use` (so a text that
   //   exceeds the limit keeps its beginning). No page was dropped then. Or the process is out of
   //   memory or file descriptors.
-  // - UNAVAILABLE: the store is off.
-  absl::StatusOr<bool> Put(const PageMark& mark,
-                           std::span<const std::span<const std::byte>> payload, int64_t use);
+  // - UNAVAILABLE: the store is off, or the process that has the rank is lost.
+  absl::StatusOr<bool> Put(const PageMark& mark, const PageSource& payload, int64_t use);
 
   // Reads the page that `expected` names into `payload`, which must have exactly its size, and
   // returns its coverage. After an error, the contents of `payload` are undefined. Errors:
   // - NOT_FOUND: the page is not there, or the store is off.
   // - DATA_LOSS: the page failed a check and was removed.
   // - RESOURCE_EXHAUSTED: the process is out of memory or file descriptors.
-  // - UNAVAILABLE: the disk failed, and the store is off now.
-  absl::StatusOr<std::optional<double>> Get(const PageMark& expected, std::span<std::byte> payload,
+  // - UNAVAILABLE: the disk failed, and the store is off now; or the process that has the rank is
+  //   lost.
+  absl::StatusOr<std::optional<double>> Get(const PageMark& expected, const PageTarget& payload,
                                             int64_t use);
 
   // The pages of a deleted document for which RemoveForgotten must still be called.
@@ -129,21 +192,24 @@ class PageStore {
  protected:
   // `clock` must outlive the store. It tells whether the request of a page (PageMark::asked) came
   // before a deletion.
-  PageStore(int64_t limit_bytes, const Clock& clock) : limit_(limit_bytes), clock_(clock) {}
+  // `ranks`: how many ranks pages are kept beside, at most kMostRanks; 0: beside none.
+  static constexpr int kMostRanks = 64;
+  PageStore(int64_t limit_bytes, const Clock& clock, int ranks = 0)
+      : limit_(limit_bytes), ranks_(ranks), clock_(clock) {}
 
   static constexpr int kPagesAtOnce = 2048;  // visited under the lock: takes below a millisecond
-  static EntryName NameOf(const PageMark& mark, uint64_t payload_bytes);
+  static EntryName NameOf(const PageMark& mark, uint64_t payload_bytes,
+                          int32_t rank = PageKey::kAnyRank);
 
   // Put of a page that is not known.
   virtual absl::StatusOr<bool> PutNew(const EntryName& name, const PageMark& mark,
-                                      std::span<const std::span<const std::byte>> payload,
-                                      int64_t use) = 0;
+                                      const PageSource& payload, int64_t use) = 0;
   // Put of a page that is known, but not labelled with all of the mark's documents.
   virtual absl::StatusOr<bool> AddDocuments(const EntryName& known, const PageMark& mark) = 0;
   // Get of a page that is known as `name`.
   virtual absl::StatusOr<std::optional<double>> Read(const EntryName& name,
                                                      const PageMark& expected,
-                                                     std::span<std::byte> payload, int64_t use) = 0;
+                                                     const PageTarget& payload, int64_t use) = 0;
   // Called with the lock held, after the page was dropped from `pages_`. Returns whether bytes are
   // left for RemoveForgotten; these count towards the limit. Must not throw.
   virtual bool OnDropped(const EntryName& name) = 0;
@@ -154,6 +220,7 @@ class PageStore {
   KnownPages::Wanted WantedFor(const EntryName& name, const PageMark& mark, int64_t use) const;
 
   const int64_t limit_;
+  const int ranks_;
   std::atomic<int64_t> io_errors_{0};
   mutable std::mutex mutex_;
   KnownPages pages_;
@@ -170,6 +237,16 @@ class PageStore {
   static constexpr size_t kMostForgotten = 4096;
 
   Deletion Forget(const Forgotten& forgotten, const CancelFlag& cancel);
+  // Calls `visit` with the key, or, if it says kAnyRank and pages are beside ranks, with that of
+  // each rank, until it returns true. Returns whether it did.
+  template <typename Visit>
+  bool VisitKeys(PageKey key, const Visit& visit) const {
+    if (ranks_ == 0 || key.rank != PageKey::kAnyRank) return visit(key);
+    for (key.rank = 0; key.rank < ranks_; ++key.rank) {
+      if (visit(key)) return true;
+    }
+    return false;
+  }
 
   const Clock& clock_;
   std::atomic<bool> on_{true};

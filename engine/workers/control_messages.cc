@@ -1,6 +1,7 @@
 #include "engine/workers/control_messages.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -74,6 +75,35 @@ absl::StatusOr<std::chrono::milliseconds> SilenceOf(const wire::Welcome& welcome
   return std::chrono::milliseconds(silence);
 }
 
+wire::CopyPage ToMessage(const PageCopy& copy, uint64_t ticket) {
+  wire::CopyPage message;
+  message.set_ticket(ticket);
+  message.set_kind(copy.kind);
+  message.set_rank(copy.page.rank);
+  message.set_page(copy.page.page);
+  message.set_slot(copy.slot);
+  message.set_chain(copy.key.chain.data(), copy.key.chain.size());
+  message.set_group(copy.key.group);
+  message.set_other_page(copy.other.page);
+  return message;
+}
+
+absl::StatusOr<PageCopy> FromMessage(const wire::CopyPage& message) {
+  PageCopy copy;
+  copy.kind = message.kind();
+  copy.page = {message.rank(), message.page()};
+  copy.slot = message.slot();
+  copy.other = {message.rank(), message.other_page()};
+  copy.key.group = message.group();
+  ANNULUS_RETURN_IF_ERROR(CheckField("a kind of copy", copy.kind, wire::CopyPage::KIND_SAVE,
+                                     wire::CopyPage::KIND_SAME));
+  ANNULUS_RETURN_IF_ERROR(CheckField(
+      "bytes of a page's chain", static_cast<int64_t>(message.chain().size()),
+      static_cast<int64_t>(copy.key.chain.size()), static_cast<int64_t>(copy.key.chain.size())));
+  std::memcpy(copy.key.chain.data(), message.chain().data(), copy.key.chain.size());
+  return copy;
+}
+
 absl::Status CheckAssign(const wire::Assign& assign, int ranks) {
   ANNULUS_RETURN_IF_ERROR(CheckField("the ring size", assign.ring_size(), 2, kMostRanks));
   ANNULUS_RETURN_IF_ERROR(
@@ -86,6 +116,8 @@ absl::Status CheckAssign(const wire::Assign& assign, int ranks) {
   constexpr int64_t kMostBytes = int64_t{1} << 56;
   ANNULUS_RETURN_IF_ERROR(CheckField("the bytes of a rank's pages",
                                      AtMostInt64(assign.kv_bytes_per_rank()), 1, kMostBytes));
+  ANNULUS_RETURN_IF_ERROR(CheckField("the slots of a shelf", assign.shelf_slots(), 0,
+                                     std::numeric_limits<int32_t>::max()));
   constexpr int64_t kMostEpochs = int64_t{1} << 56;
   ANNULUS_RETURN_IF_ERROR(
       CheckField("the first epoch", AtMostInt64(assign.epoch()), 1, kMostEpochs));

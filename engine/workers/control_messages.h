@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "annulus/internal/v1/control.pb.h"
 #include "engine/runner/rank_port.h"
+#include "engine/tiers/page_entry.h"
 #include "engine/workers/ring_agreement.h"
 
 // Control messages and what they say. Decoding returns INVALID_ARGUMENT for bytes that are no such
@@ -35,6 +36,18 @@ RingAgreement AgreementOf(const wire::Hello& hello);
 
 // How long a worker may say nothing.
 absl::StatusOr<std::chrono::milliseconds> SilenceOf(const wire::Welcome& welcome);
+
+// A copy of a page, as its message says it.
+struct PageCopy {
+  wire::CopyPage::Kind kind = wire::CopyPage::KIND_UNSPECIFIED;
+  PageId page;
+  int32_t slot = 0;
+  PageKey key;
+  PageId other;
+};
+wire::CopyPage ToMessage(const PageCopy& copy, uint64_t ticket);
+// Does not check whether there are such pages and slots.
+absl::StatusOr<PageCopy> FromMessage(const wire::CopyPage& message);
 
 // Checks an assignment of `ranks` ranks.
 absl::Status CheckAssign(const wire::Assign& assign, int ranks);

@@ -12,6 +12,7 @@
 #include "engine/codec/step_codec.h"
 #include "engine/ring/wire/wire_ring.h"
 #include "engine/runner/between_ranks.h"
+#include "engine/workers/worker_shelves.h"
 #include "kernels/base/check.h"
 #include "kernels/base/guarded.h"
 #include "kernels/base/status_macros.h"
@@ -42,6 +43,7 @@ wire::Assign AssignOf(const RemoteRanksOptions& options) {
   assign.set_max_running(options.set.engine.max_running);
   assign.set_kv_bytes_per_rank(options.kv_bytes_per_rank);
   assign.set_exchange_timeout_ms(options.set.engine.exchange_timeout.count());
+  assign.set_shelf_slots(options.shelf_slots);
   return assign;
 }
 
@@ -133,7 +135,18 @@ absl::Status RemoteRanks::Open(Backend& backend) {
     ready = FormAnew();
     if (crew_->epoch() == broken) break;  // for another reason than a loss
   }
-  return ready;
+  return ready.ok() ? OpenShelves() : ready;
+}
+
+absl::Status RemoteRanks::OpenShelves() {
+  if (options_.shelf_slots == 0) return absl::OkStatus();
+  const RankSpan& span = options_.set.span;
+  std::unique_ptr<LocalShelves> here;
+  if (local_ != nullptr) {
+    ANNULUS_ASSIGN_OR_RETURN(here, ShelvesOf(*local_, span, options_.shelf_slots));
+  }
+  shelves_ = std::make_unique<RingShelves>(*crew_, std::move(here), span.local);
+  return absl::OkStatus();
 }
 
 // Waits until the workers have their memory. A rank checks the pages of plans against its own

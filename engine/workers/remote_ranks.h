@@ -20,6 +20,7 @@
 #include "engine/runner/rank_set.h"
 #include "engine/workers/ring_agreement.h"
 #include "engine/workers/ring_crew.h"
+#include "engine/workers/ring_shelves.h"
 #include "engine/workers/worker_link.h"
 #include "kernels/backend.h"
 
@@ -43,6 +44,8 @@ struct RemoteRanksOptions {
   std::chrono::milliseconds replacement_timeout{};
   // Told of all that breaks the ring, on any thread. Must not block. Null: nobody is.
   std::function<void(RingLoss)> on_loss = nullptr;
+  // How many pages the shelf beside each rank has slots for; 0: there are no shelves.
+  int32_t shelf_slots = 0;
   // Whether links are timed whenever the ring has formed, before its first step: see links(). If
   // that fails twice in a row, even by the loss of a worker, the ring serves without, until it has
   // served and a worker is lost.
@@ -111,6 +114,9 @@ class RemoteRanks final : public RankPort {
   PageBook::Hooks page_hooks() override;
   const KvPool* local_pages(int rank) const override;
 
+  // Beside the ranks, wherever they are; null: there are none.
+  RankShelves* shelves() const { return shelves_.get(); }
+
  private:
   // A step that was started and whose results were not taken.
   struct Step {
@@ -120,6 +126,7 @@ class RemoteRanks final : public RankPort {
 
   RemoteRanks(const RankModel& model, WorkerSource& source, const RemoteRanksOptions& options);
   absl::Status Open(Backend& backend);
+  absl::Status OpenShelves();
   absl::StatusOr<std::unique_ptr<RingGroup>> OpenWires();
   absl::Status TimeLinks();
   absl::StatusOr<LinkRates> MeasureLinks();
@@ -152,6 +159,7 @@ class RemoteRanks final : public RankPort {
   SteadyTime ended_;                      // when the last step ended
   double pause_ = 0;
   std::unique_ptr<RingCrew> crew_;
+  std::unique_ptr<RingShelves> shelves_;
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;

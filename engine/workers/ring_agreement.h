@@ -13,7 +13,7 @@
 namespace annulus {
 
 // Of control.proto; a change that older builds would misread raises it.
-inline constexpr uint32_t kWorkerProtocol = 4;
+inline constexpr uint32_t kWorkerProtocol = 5;
 
 // What a coordinator may set for how long a worker may say nothing before it is lost.
 inline constexpr std::chrono::milliseconds kLeastSilence{100};

@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -42,8 +43,8 @@ struct RingCrewOptions {
   std::chrono::milliseconds hello_timeout{0};
   std::chrono::milliseconds forming_timeout{0};
   std::chrono::milliseconds replacement_timeout{0};
-  // Longest wait for a step's results while no rank of the ring makes progress, and for those of a
-  // probe. Workers give up earlier, and say so.
+  // Longest wait for a step's results while no rank of the ring makes progress, for those of a
+  // probe, and for the copy of a page. Workers give up earlier, and say so.
   std::chrono::milliseconds patience{0};
   // Told of each worker that is lost. Must not block, nor call the crew. Null: nobody is.
   std::function<void(RingLoss)> on_loss = nullptr;
@@ -93,6 +94,10 @@ class RingCrew final : private WorkerSourceSink {
   // Waits for all of them, and returns the most seconds that any worker's took. Whoever does not
   // answer is lost. Fails if the epoch is broken; the failure of a probe breaks it.
   absl::StatusOr<double> AwaitProbe();
+  // Has the worker that hosts the page's rank copy it, and waits until that has ended: returns what
+  // PageCopied::same says, or the copy's error. UNAVAILABLE if the worker is lost meanwhile, or
+  // there is none; one that does not answer is lost. Any thread, several at once.
+  absl::StatusOr<bool> Copy(const PageCopy& copy);
   // Waits until a worker is lost, at most for as long as one may be silent. Returns lost().
   absl::Status AwaitLoss();
   // The worker that hosts `rank` has sent what cannot be used: it is lost. Returns why.
@@ -161,6 +166,8 @@ class RingCrew final : private WorkerSourceSink {
     std::vector<std::string> addresses;
     std::deque<std::vector<std::string>> results;  // of the epoch
     std::optional<double> probed;                  // seconds of the probe that began last
+    // By ticket: what its worker has said of a copy, if it has answered.
+    std::map<uint64_t, std::optional<absl::StatusOr<bool>>> copies;
     std::vector<RankStatistics> statistics;
     const std::unique_ptr<WorkerLink> link;  // the last: it calls until it is destroyed
   };
@@ -177,6 +184,7 @@ class RingCrew final : private WorkerSourceSink {
   absl::Status TakeWires(Member& member, const wire::WireReady& wires);
   absl::Status TakeResult(Member& member, wire::StepResult& result);
   absl::Status TakeProbed(Member& member, const wire::Probed& probed);
+  absl::Status TakeCopied(Member& member, const wire::PageCopied& copied);
   absl::Status TakeBeat(Member& member, const wire::Beat& beat);
   absl::Status NameTaken(const Member& member, const absl::Status& why) const;
   void Lose(Member& member, RingLoss cause, const absl::Status& why);
@@ -211,6 +219,7 @@ class RingCrew final : private WorkerSourceSink {
   std::string told_;      // what the source was told last
   std::vector<std::string> news_;  // awaited since the losses that it was not told of yet
   SteadyTime begun_;               // when the last step was
+  uint64_t copies_ = 0;            // the last ticket of a copy
   absl::Status broken_;
   absl::Status lost_;
   RankSet* here_ = nullptr;  // null: no rank is here

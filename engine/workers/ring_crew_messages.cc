@@ -60,6 +60,8 @@ absl::Status RingCrew::Take(Member& member, wire::FromWorker& message) {
       return TakeResult(member, *message.mutable_result());
     case wire::FromWorker::kProbed:
       return TakeProbed(member, message.probed());
+    case wire::FromWorker::kCopied:
+      return TakeCopied(member, message.copied());
     default:
       return TakeBeat(member, message.beat());
   }

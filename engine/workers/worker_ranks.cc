@@ -19,6 +19,7 @@
 #include "engine/ring/wire/link_probe.h"
 #include "engine/ring/wire/wire_ring.h"
 #include "engine/workers/control_messages.h"
+#include "engine/workers/worker_shelves.h"
 #include "engine/workers/worker_steps.h"
 #include "kernels/base/guarded.h"
 #include "kernels/base/status_macros.h"
@@ -83,6 +84,7 @@ class WorkerRanks final : private WorkerLinkSink {
   // Used by the serving thread alone.
   std::chrono::milliseconds exchange_timeout_{0};
   int first_rank_ = 0;                // of those hosted; set before there are beats
+  int32_t shelf_slots_ = 0;           // beside each of them
   std::optional<WorkerSteps> steps_;  // once the ranks have their memory
   std::vector<int> hosted_;           // the ranks of the epoch
   std::unique_ptr<LinkProbe> probe_;  // outlives set_, which has the ring
@@ -101,7 +103,8 @@ class WorkerRanks final : private WorkerLinkSink {
   // How long a worker may say nothing, by what the coordinator has said.
   std::optional<std::chrono::milliseconds> silence_;
 
-  std::unique_ptr<RankSet> set_;  // the last: its threads call
+  std::unique_ptr<RankSet> set_;            // the last but one: its threads call
+  std::unique_ptr<WorkerShelves> shelves_;  // null: there are none, or not yet; under mutex_ too
 };
 
 absl::Status WorkerRanks::Serve() {
@@ -125,6 +128,7 @@ absl::Status WorkerRanks::Serve() {
 
 // The destructor waits for all ranks: nobody would learn why it takes so long.
 void WorkerRanks::EndRanks() {
+  shelves_.reset();  // it copies pages of the ranks
   if (set_ == nullptr) return;
   TryTo([this] {
     absl::Status stuck = set_->EndSteps();
@@ -169,6 +173,13 @@ void WorkerRanks::OnMessage(std::string bytes) {
     const auto quiet = std::chrono::microseconds(
         std::min<uint64_t>(message->progress().quiet_us(), uint64_t{1} << 40));
     if (beating_ != nullptr) beating_->NoteProgressElsewhere(clock_.Now() - quiet);
+    return;
+  }
+  if (message->has_copy()) {
+    const absl::Status taken = shelves_ == nullptr
+                                   ? NotDue("a copy of a page, though there are no shelves")
+                                   : shelves_->Take(message->copy());
+    if (!taken.ok()) End(taken);
     return;
   }
   if (unread_.size() >= kMostUnread) return End(NotDue("more messages than it may"));
@@ -257,6 +268,14 @@ absl::StatusOr<RankSetOptions> WorkerRanks::TakeAssign() {
   set.engine.max_running = assign.max_running();
   set.engine.exchange_timeout = exchange_timeout_;
   set.engine.kv_memory_bytes = assign.kv_bytes_per_rank() * static_cast<size_t>(options_.ranks);
+  shelf_slots_ = assign.shelf_slots();
+  const auto slot =
+      static_cast<int64_t>(LocalShelves::SlotBytes(GeometryOf(model_).stored_bytes()));
+  constexpr int64_t kMostShelfBytes = int64_t{1} << 56;
+  if (shelf_slots_ > kMostShelfBytes / slot / options_.ranks) {
+    return NotDue("more slots of shelves than there can be memory for");
+  }
+  set.engine.kv_host_bytes = slot * shelf_slots_ * options_.ranks;
   first_rank_ = assign.first_rank();
   set.span = {.first = first_rank_, .local = options_.ranks, .all = assign.ring_size()};
   set.rows_per_rank = assign.rows_per_rank();
@@ -287,9 +306,17 @@ absl::Status WorkerRanks::TakeRanks(const RankSetOptions& set) {
       CodecLimitsOf(model_, std::vector<int32_t>(set.span.all, set_->facts()[0].pages));
   steps_.emplace(*set_, std::move(limits), [this](const auto& said) { Say(said); });
   steps_->BeginEpoch(epoch_);
+  std::unique_ptr<WorkerShelves> shelves;
+  if (shelf_slots_ > 0) {
+    ANNULUS_ASSIGN_OR_RETURN(std::unique_ptr<LocalShelves> local,
+                             ShelvesOf(*set_, set.span, shelf_slots_));
+    shelves =
+        std::make_unique<WorkerShelves>(std::move(local), [this](const auto& said) { Say(said); });
+  }
   {
     std::lock_guard lock(mutex_);
     aborted_by_link_ = beating_ = set_.get();
+    shelves_ = std::move(shelves);
   }
   Say(message);
   return absl::OkStatus();
@@ -434,6 +461,7 @@ void WorkerRanks::ShowMemory() const {
       const absl::string_view purpose = LifetimeName(static_cast<Lifetime>(kind));
       rank.memory_bytes[std::string(purpose)] = static_cast<int64_t>(held);
     }
+    if (shelves_ != nullptr) rank.memory_bytes["kv_host"] = shelves_->resident_bytes(rank.rank);
   }
   Show([&ranks](WorkerStatus& status) { status.ranks = std::move(ranks); });
 }

@@ -51,6 +51,24 @@ absl::Status CheckNotOfWorkers(const OptionTexts& texts) {
   return absl::OkStatus();
 }
 
+absl::Status CheckTiersOfWorkers(const ServerConfig& config) {
+  const EngineOptions& engine = config.engine;
+  if (!engine.kv_disk.empty()) {
+    return absl::InvalidArgumentError(
+        "kv-disk is set together with workers-listen, but pages of workers cannot be kept on disk "
+        "yet; remove one of them");
+  }
+  if (engine.kv_host_bytes == 0) return absl::OkStatus();
+  if (engine.kv_verify == KvVerify::kAll) {
+    return absl::InvalidArgumentError(
+        "kv-verify is all; with kv-host and workers-listen it is sample or off");
+  }
+  if (config.tolerated_ranks == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "tolerate is ", config.tolerated_ranks,
+      " and kv-host is set; no room can be kept for the loss of ranks then: remove one of them"));
+}
+
 absl::Status CheckCertificates(const ServerConfig& config, absl::string_view option,
                                const std::string& address) {
   if (config.tls_certificate.empty() && IsLoopbackAddress(address)) return absl::OkStatus();
@@ -181,14 +199,7 @@ absl::Status CheckCluster(const ServerConfig& config, const OptionTexts& texts) 
                      "ms; with workers-listen exchange-timeout is at least as long: raise it, or "
                      "lower worker-silence"));
   }
-  for (const auto& [name, set] : {std::pair("kv-host", config.engine.kv_host_bytes > 0),
-                                  std::pair("kv-disk", !config.engine.kv_disk.empty())}) {
-    if (!set) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        name,
-        " is set together with workers-listen, but pages of workers cannot be kept yet; "
-        "remove one of them"));
-  }
+  ANNULUS_RETURN_IF_ERROR(CheckTiersOfWorkers(config));
   return CheckCertificates(config, "workers-listen", config.workers_listen);
 }
 

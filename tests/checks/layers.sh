@@ -44,7 +44,7 @@ engine/request/    : engine/api/ engine/base/ engine/runner/ engine/sampling/ en
 engine/pages/      : engine/api/ engine/base/ engine/disk/ engine/memory/ engine/metrics/ engine/model/ engine/request/ engine/runner/ engine/scheduler/ engine/sparse/ engine/state/ engine/tiers/ KERNELS
 engine/coordinator/: engine/api/ engine/base/ engine/grammar/* engine/memory/ engine/metrics/ engine/model/ engine/pages/ engine/request/ engine/runner/ engine/scheduler/ engine/sparse/ engine/state/ KERNELS
 engine/membership/ : engine/base/ KERNELS
-engine/workers/    : engine/api/ engine/base/ engine/codec/ engine/membership/ engine/memory/ engine/ring/ engine/runner/ engine/sparse/ engine/state/ annulus/internal/ KERNELS
+engine/workers/    : engine/api/ engine/base/ engine/codec/ engine/membership/ engine/memory/ engine/ring/ engine/runner/ engine/sparse/ engine/state/ engine/tiers/ annulus/internal/ KERNELS
 engine/*           : engine/ KERNELS
 
 proto/             :

@@ -52,6 +52,9 @@ Verdict RestoreWaits::Judge(const Request& request, const Request* large, PageOw
   const std::optional<AttentionAssignment> own = OwnPolicies(request);
   const AttentionAssignment* const under = own.has_value() ? &*own : nullptr;
   SavedBeginning saved = tier.lookup().Find(spec, under, prefixes.RopeLengthOf(spec));
+  if (!saved.ring.empty() && !finder_.IsWorthRing(needs_.Of(request), saved.tokens, saved.ring)) {
+    saved = {};
+  }
   const bool has_all = spec.prefill_only && prefixes.HasAll(spec, under);
   const auto in_memory =
       static_cast<int32_t>(has_all ? std::ssize(spec.prompt) : prefixes.LongestFound(spec, under));
@@ -65,6 +68,7 @@ Verdict RestoreWaits::Judge(const Request& request, const Request* large, PageOw
   Verdict verdict = Verdict::kUnknown;
   bool lacks_room = false;
   for (const auto* const from : finder_.RestoreTargets(needs_.Of(request), saved.tokens, before)) {
+    if (from != nullptr && !saved.ring.empty() && from->ring != saved.ring) continue;
     // A verdict for another target, to which more is read, does not apply to this one.
     if (verdict == Verdict::kSettled) tier.verdicts().NoRoom(id);
     const int32_t there = from == nullptr ? 0 : from->hit.tokens;
@@ -88,7 +92,7 @@ bool RestoreWaits::Begin(const Request& request, SavedBeginning& saved,
   PageDemand demand = needs_.Of(request);
   ledger_.book().Open(owner, spec.tenant);
   if (hit != nullptr) finder_.HoldHit(*hit, owner, demand);
-  const std::vector<int32_t> ring = hit != nullptr ? before->ring : std::vector<int32_t>();
+  const std::vector<int32_t> ring = hit != nullptr ? before->ring : saved.ring;
   const auto accepts = [&](const RingChoice& choice) {
     return quota_.FindRoom(spec, choice) && finder_.LeavesRoom(large, choice, hit);
   };

@@ -56,6 +56,13 @@ std::vector<const PrefixReuse::Found*> StartFinder::RestoreTargets(
   return {&*before, nullptr};
 }
 
+bool StartFinder::IsWorthRing(const PageDemand& demand, int32_t tokens,
+                              const std::vector<int32_t>& ring) const {
+  const std::vector<int> running = ledger_.SequencesByRank();
+  return RestOfWork(demand.tokens - tokens, ring, running, options_.limits) <=
+         FreshWork(demand, running, options_.limits);
+}
+
 void StartFinder::HoldHit(const PrefixIndex::Hit& hit, PageOwner owner, PageDemand& demand) {
   HoldPages(hit, owner, ledger_.book());
   CountCached(hit, options_.limits, demand);

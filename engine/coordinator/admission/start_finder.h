@@ -70,6 +70,11 @@ class StartFinder {
       const PageDemand& demand, int32_t tokens,
       const std::optional<PrefixReuse::Found>& before) const;
 
+  // Whether to begin with the first `tokens` tokens of a request on the only ring to which they can
+  // be restored, rather than to compute all on a fresh one.
+  bool IsWorthRing(const PageDemand& demand, int32_t tokens,
+                   const std::vector<int32_t>& ring) const;
+
   // Makes the owner hold the pages of the hit, and counts them in its demand.
   void HoldHit(const PrefixIndex::Hit& hit, PageOwner owner, PageDemand& demand);
 

@@ -374,13 +374,19 @@ TEST_F(WorkersTest, WhatDoesNotGoTogetherIsRefused) {
                 HasSubstr("is to be tolerated; that must be 0 to 1"));
   }
   tolerated_ranks_ = 0;
-  options.kv_host_bytes = int64_t{64} << 20;
+  options.kv_disk = "somewhere";
   const absl::Status refused = MakeWithWorkers(options, 1).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("--kv-host"));
-  options.kv_host_bytes = 0;
-  options.kv_disk = "somewhere";
-  EXPECT_THAT(std::string(MakeWithWorkers(options, 1).status().message()), HasSubstr("--kv-disk"));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("--kv-disk"));
+  options.kv_disk.clear();
+  options.kv_host_bytes = int64_t{64} << 20;
+  options.kv_verify = KvVerify::kAll;
+  EXPECT_THAT(std::string(MakeWithWorkers(options, 1).status().message()),
+              HasSubstr("--kv-verify must be sample or off"));
+  options.kv_verify = KvVerify::kSample;
+  tolerated_ranks_ = 1;
+  EXPECT_THAT(std::string(MakeWithWorkers(options, 1).status().message()),
+              HasSubstr("set either --tolerate or --kv-host"));
 }
 
 }  // namespace

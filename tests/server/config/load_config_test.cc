@@ -467,8 +467,14 @@ TEST_F(LoadConfigTest, ARingOfSeveralProcessesHasACoordinatorAndWorkers) {
   EXPECT_THAT(Error({"--tolerate", "1"}),
               HasSubstr("tolerate is set without workers-listen; set that too, or remove it"));
   EXPECT_THAT(Error(with(joins, {"--tolerate", "1"})), HasSubstr("but a worker"));
+  EXPECT_THAT(Error(with(listens, {"--kv-disk", "pages", "--kv-disk-size", "1GiB"})),
+              HasSubstr("cannot be kept on disk yet"));
+  EXPECT_EQ(Load(with(listens, {"--kv-host", "1GiB"})).engine.kv_host_bytes, int64_t{1} << 30);
+  EXPECT_THAT(Error(with(listens, {"--kv-host", "1GiB", "--kv-verify", "all"})),
+              HasSubstr("it is sample or off"));
+  EXPECT_THAT(Error(with(listens, {"--kv-host", "1GiB", "--tolerate", "1"})),
+              HasSubstr("tolerate is 1 and kv-host is set"));
   for (const char* option : {"--kv-host", "--kv-disk"}) {
-    EXPECT_THAT(Error(with(listens, {option, "1GiB"})), HasSubstr("cannot be kept yet"));
     EXPECT_THAT(Error(with(joins, {option, "1GiB"})), HasSubstr("a worker (join) serves no"));
   }
   EXPECT_THAT(Error(with(joins, {"--ranks", "2"})), HasSubstr("ranks is 2, but a worker"));

@@ -1,0 +1,57 @@
+// How RingCrew has workers copy pages between their ranks and the shelves beside these.
+
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "engine/codec/status_message.h"
+#include "engine/workers/ring_crew.h"
+#include "kernels/base/device_error.h"
+
+namespace annulus {
+
+absl::Status RingCrew::TakeCopied(Member& member, const wire::PageCopied& copied) {
+  const auto found = member.copies.find(copied.ticket());
+  if (found == member.copies.end() || found->second.has_value()) {
+    return WrongMessage(absl::StrCat("copy ", copied.ticket(), " of a page, which is not due"));
+  }
+  if (!copied.has_status()) {
+    found->second.emplace(copied.same());
+    return absl::OkStatus();
+  }
+  const absl::Status failure = codec::FromMessage(copied.status());
+  if (failure.ok()) return WrongMessage("OK as the reason of a failure");
+  found->second.emplace(
+      WithPrefix(absl::StrCat("worker \"", member.hello.name(), "\": "), failure));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> RingCrew::Copy(const PageCopy& copy) {
+  std::unique_lock lock(mutex_);
+  const MemberId id = membership_.SeatOfRank(copy.page.rank).host;
+  if (stop_ || Find(id) == nullptr || !membership_.IsReady(id)) {
+    return absl::UnavailableError(absl::StrCat("no worker has rank ", copy.page.rank, " now"));
+  }
+  const uint64_t ticket = ++copies_;
+  Find(id)->copies[ticket];
+  wire::ToWorker message;
+  *message.mutable_copy() = ToMessage(copy, ticket);
+  Send({id}, message);
+  const auto lost = [&] {
+    return Find(id) == nullptr || membership_.role(id) == Membership::Role::kGone;
+  };
+  const auto over = [&] { return stop_ || lost() || Find(id)->copies.at(ticket).has_value(); };
+  if (!options_.clock->WaitUntil(options_.clock->Now() + options_.patience, lock, changed_, over)) {
+    Lose(*Find(id), RingLoss::kSilent,
+         absl::DeadlineExceededError(
+             absl::StrCat("it has not copied a page within ", TimeText(options_.patience))));
+  }
+  if (lost()) {
+    return absl::UnavailableError(
+        absl::StrCat("the worker with rank ", copy.page.rank, " is lost"));
+  }
+  const std::optional<absl::StatusOr<bool>> answer = Find(id)->copies.extract(ticket).mapped();
+  if (!answer.has_value()) return absl::CancelledError("the ring ends");
+  return *answer;
+}
+
+}  // namespace annulus
