@@ -111,6 +111,8 @@ absl::Status RingCrew::Await(const std::function<bool()>& done,
 absl::StatusOr<std::vector<std::string>> RingCrew::Form(uint64_t epoch,
                                                         std::vector<std::string> own) {
   std::unique_lock lock(mutex_);
+  forms_here_ = epoch;
+  changed_.notify_all();
   ANNULUS_RETURN_IF_ERROR(
       Await([this] { return membership_.CanForm(options_.clock->Now()); }, lock));
   // All that takes memory comes before the epoch begins, which nothing takes back.

@@ -94,9 +94,14 @@ class RingCrew final : private WorkerSourceSink {
   // Waits for all of them, and returns the most seconds that any worker's took. Whoever does not
   // answer is lost. Fails if the epoch is broken; the failure of a probe breaks it.
   absl::StatusOr<double> AwaitProbe();
-  // Has the worker that hosts the page's rank copy it, and waits until that has ended: returns what
-  // PageCopied::same says, or the copy's error. UNAVAILABLE if the worker is lost meanwhile, or
-  // there is none; one that does not answer is lost. Any thread, several at once.
+  // Waits until no step that was aborted runs on the rank: it may still write pages that others
+  // have been given since. At once while an epoch lasts. UNAVAILABLE if one does not end within
+  // `patience`. Any thread.
+  absl::Status AwaitAborted(int rank);
+  // Has the worker that hosts the page's rank copy it after AwaitAborted, and waits until that has
+  // ended: returns what PageCopied::same says, or the copy's error. UNAVAILABLE if the worker is
+  // lost meanwhile, or there is none; one that does not answer is lost. Any thread, several at
+  // once.
   absl::StatusOr<bool> Copy(const PageCopy& copy);
   // Waits until a worker is lost, at most for as long as one may be silent. Returns lost().
   absl::Status AwaitLoss();
@@ -195,6 +200,7 @@ class RingCrew final : private WorkerSourceSink {
   std::vector<MemberId> InEpoch() const;
   std::vector<MemberId> Unprobed() const;
   void AbortHere();
+  absl::Status AwaitAborted(int rank, std::unique_lock<std::mutex>& lock);
   Member* Find(MemberId id) const;
   std::string AwaitedText() const;
   SteadyTime LastProgress() const;
@@ -220,6 +226,7 @@ class RingCrew final : private WorkerSourceSink {
   std::vector<std::string> news_;  // awaited since the losses that it was not told of yet
   SteadyTime begun_;               // when the last step was
   uint64_t copies_ = 0;            // the last ticket of a copy
+  uint64_t forms_here_ = 0;        // the epoch that the ranks here have left all steps for
   absl::Status broken_;
   absl::Status lost_;
   RankSet* here_ = nullptr;  // null: no rank is here

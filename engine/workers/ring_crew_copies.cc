@@ -5,7 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "engine/codec/status_message.h"
 #include "engine/workers/ring_crew.h"
-#include "kernels/base/device_error.h"
+#include "kernels/base/status_macros.h"
+#include "kernels/base/status_mark.h"
 
 namespace annulus {
 
@@ -25,8 +26,29 @@ absl::Status RingCrew::TakeCopied(Member& member, const wire::PageCopied& copied
   return absl::OkStatus();
 }
 
+absl::Status RingCrew::AwaitAborted(int rank) {
+  std::unique_lock lock(mutex_);
+  return AwaitAborted(rank, lock);
+}
+
+absl::Status RingCrew::AwaitAborted(int rank, std::unique_lock<std::mutex>& lock) {
+  const auto ended = [&] {
+    if (rank >= options_.first_rank) {
+      return !membership_.MayRunAborted(membership_.SeatOfRank(rank).host);
+    }
+    return !membership_.aborted() || forms_here_ > membership_.epoch();
+  };
+  const auto over = [&] { return stop_ || ended(); };
+  if (options_.clock->WaitUntil(options_.clock->Now() + options_.patience, lock, changed_, over)) {
+    return ended() ? absl::OkStatus() : absl::CancelledError("the ring ends");
+  }
+  return absl::UnavailableError(absl::StrCat("rank ", rank, " has not ended a step within ",
+                                             TimeText(options_.patience), " after it was aborted"));
+}
+
 absl::StatusOr<bool> RingCrew::Copy(const PageCopy& copy) {
   std::unique_lock lock(mutex_);
+  ANNULUS_RETURN_IF_ERROR(AwaitAborted(copy.page.rank, lock));
   const MemberId id = membership_.SeatOfRank(copy.page.rank).host;
   if (stop_ || Find(id) == nullptr || !membership_.IsReady(id)) {
     return absl::UnavailableError(absl::StrCat("no worker has rank ", copy.page.rank, " now"));

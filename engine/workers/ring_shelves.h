@@ -9,10 +9,12 @@
 #include "engine/tiers/rank_shelves.h"
 #include "engine/workers/ring_crew.h"
 #include "kernels/base/check.h"
+#include "kernels/base/status_macros.h"
 
 namespace annulus {
 
-// The shelves of a ring over processes: those of this process, and those at workers.
+// The shelves of a ring over processes: those of this process, and those at workers. No page is
+// copied while a step that was aborted may still write it: see RingCrew::AwaitAborted.
 class RingShelves final : public RankShelves {
  public:
   // `here`: of the ranks below `local`; null: there are none. `crew` must outlive the object.
@@ -20,17 +22,24 @@ class RingShelves final : public RankShelves {
       : crew_(crew), here_(std::move(here)), local_(local) {}
 
   absl::Status Save(PageId page, int32_t slot, const PageKey& key) override {
-    if (is_here(page)) return here_->Save(page, slot, key);
-    return crew_.Copy({wire::CopyPage::KIND_SAVE, page, slot, key, {}}).status();
+    if (!is_here(page)) {
+      return crew_.Copy({wire::CopyPage::KIND_SAVE, page, slot, key, {}}).status();
+    }
+    ANNULUS_RETURN_IF_ERROR(crew_.AwaitAborted(page.rank));
+    return here_->Save(page, slot, key);
   }
   absl::Status Load(PageId page, int32_t slot, const PageKey& key) override {
-    if (is_here(page)) return here_->Load(page, slot, key);
-    return crew_.Copy({wire::CopyPage::KIND_LOAD, page, slot, key, {}}).status();
+    if (!is_here(page)) {
+      return crew_.Copy({wire::CopyPage::KIND_LOAD, page, slot, key, {}}).status();
+    }
+    ANNULUS_RETURN_IF_ERROR(crew_.AwaitAborted(page.rank));
+    return here_->Load(page, slot, key);
   }
   absl::StatusOr<bool> Same(PageId one, PageId other) override {
     ANNULUS_CHECK(one.rank == other.rank) << "pages of ranks " << one.rank << " and " << other.rank;
-    if (is_here(one)) return here_->Same(one, other);
-    return crew_.Copy({wire::CopyPage::KIND_SAME, one, 0, {}, other});
+    if (!is_here(one)) return crew_.Copy({wire::CopyPage::KIND_SAME, one, 0, {}, other});
+    ANNULUS_RETURN_IF_ERROR(crew_.AwaitAborted(one.rank));
+    return here_->Same(one, other);
   }
 
   int64_t resident_bytes() const override { return here_ == nullptr ? 0 : here_->resident_bytes(); }

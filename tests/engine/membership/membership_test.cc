@@ -238,6 +238,26 @@ TEST_F(MembershipTest, WhoeverDoesNotLetGoOfAStepIsLate) {
   EXPECT_THAT(WhyLate(), HasSubstr("no progress"));
 }
 
+TEST_F(MembershipTest, AnAbortedStepRunsUntilItsHostOpensWires) {
+  Found();
+  ring_.BeginStep(now_);
+  EXPECT_FALSE(ring_.MayRunAborted(small_)) << "the epoch lasts";
+  ring_.Abort(now_);
+  EXPECT_TRUE(ring_.MayRunAborted(small_));
+  EXPECT_TRUE(ring_.MayRunAborted(big_));
+  const MemberId spare = Join("c", 1);
+  ring_.Leave(small_, now_);
+  ASSERT_THAT(ring_.Fill(now_), ElementsAre(spare));
+  EXPECT_FALSE(ring_.MayRunAborted(small_)) << "it is gone";
+  EXPECT_FALSE(ring_.MayRunAborted(spare)) << "it had no step";
+  EXPECT_EQ(*ring_.Wires(big_, 2), true);
+  EXPECT_FALSE(ring_.MayRunAborted(big_)) << "though the next epoch has yet to begin";
+  Begin();
+  EXPECT_FALSE(ring_.MayRunAborted(big_));
+  ring_.Abort(now_);
+  EXPECT_TRUE(ring_.MayRunAborted(big_)) << "those wires were for this epoch";
+}
+
 // Whatever it says.
 TEST_F(MembershipTest, EveryStepEndsOrItsHostIsLate) {
   Found();

@@ -294,10 +294,8 @@ TEST_F(WorkerTiersTest, TooLittleForAPageOfEachRankIsRefused) {
   options.ranks = 16;
   SeamedOptions seamed{options};
   EngineSeams seams = Seams();
-  seams.workers = {.source = &source_,
-                   .local_ranks = 1,
-                   .build = "1",
-                   .silence = std::chrono::seconds(2)};
+  seams.workers = {
+      .source = &source_, .local_ranks = 1, .build = "1", .silence = std::chrono::seconds(2)};
   const absl::Status refused = CreateEngineWith(seams, options, *backend_, registry_).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("raise kv-host"));
