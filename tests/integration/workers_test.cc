@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,7 +59,7 @@ class WorkersTest : public ::testing::Test {
   // Flags that spread a prompt of a few hundred tokens over all ranks.
   std::vector<std::string> Flags(std::vector<std::string> more) const {
     more.insert(more.end(), {"--model", model_, "--page-tokens", "16", "--tokens-per-rank", "32",
-                             "--kv-memory", "64MiB", "--threads", "1"});
+                             "--kv-memory", kv_memory_, "--threads", "1"});
     return more;
   }
   std::vector<std::string> WorkerFlags(std::vector<std::string> more) const {
@@ -82,10 +83,11 @@ class WorkersTest : public ::testing::Test {
     return at == std::string::npos ? 0 : std::stoi(daemon.output().substr(at + key.size()));
   }
 
-  static v1::GenerationSpec SpecOf(int max_tokens) {
+  // About a text that begins with the square of `first`.
+  static v1::GenerationSpec SpecOf(int max_tokens, int first = 0) {
     v1::GenerationSpec spec;
     std::string text;
-    for (int i = 0; i < 60; ++i) absl::StrAppend(&text, "line ", i * i, "; ");
+    for (int i = first; i < first + 60; ++i) absl::StrAppend(&text, "line ", i * i, "; ");
     spec.set_text(text);
     spec.mutable_sampling()->set_temperature(0.8F);
     spec.mutable_sampling()->set_seed(7);
@@ -148,10 +150,17 @@ class WorkersTest : public ::testing::Test {
     return load;
   }
 
+  // Asks about so many other texts that the memory of ranks with 8 MiB has nothing of those before.
+  void FillMemory() {
+    for (int i = 0; i < 8; ++i) AskFor(PlainChannel(listen_), SpecOf(1, next_text_ += 100));
+  }
+
   const testing::TempDirectory folder_;
   const std::string model_ = testing::PlainModel(folder_);
+  std::string kv_memory_ = "64MiB";
   std::string join_;    // of the coordinator
   std::string listen_;  // likewise, for clients
+  int next_text_ = 0;
 };
 
 TEST_F(WorkersTest, TwoProcessesAnswerAsOneDoes) {
@@ -324,6 +333,56 @@ TEST_F(WorkersTest, AnAnswerGoesOnWithoutAKilledWorkerThatNobodyReplaces) {
   const WorkerProcess three(join_, WorkerFlags({"--worker-name", "three"}));
   EXPECT_TRUE(testing::Eventually([&] { return Info().awaited().empty(); })) << three.output();
   EXPECT_EQ(Ask(listen_, 300), expected);
+}
+
+TEST_F(WorkersTest, PagesThatWorkersKeepComeBackThoughOneIsKilledOnTheWay) {
+  kv_memory_ = "8MiB";
+  const auto coordinator =
+      Coordinator(4, {"--local-ranks", "2", "--kv-host", "64MiB", "--worker-silence", "20s"});
+  const std::string metrics = absl::StrCat("127.0.0.1:", Number(*coordinator, "metrics_port="));
+  WorkerProcess one(join_, WorkerFlags({"--worker-name", "one"}));
+  WorkerProcess two(join_, WorkerFlags({"--worker-name", "two"}));
+  ASSERT_TRUE(coordinator->WaitUntilReady())
+      << coordinator->output() << one.output() << two.output();
+  WorkerProcess spare(join_, WorkerFlags({"--worker-name", "spare"}));
+  ASSERT_TRUE(spare.WaitForOutput(" connected ", kLimit)) << spare.output();
+  const auto tier = [&metrics](const std::string& name) {
+    return ScrapeSamples(metrics)[absl::StrCat("annulus_kv_tier_", name)];
+  };
+  const auto fill = [&] {
+    FillMemory();
+    EXPECT_TRUE(testing::Eventually([&] { return tier("waiting_pages{tier=\"host\"}") == 0; }));
+  };
+  const std::string read = "moved_bytes_total{tier=\"host\",way=\"read\"}";
+  const Answer expected = AskOneProcess(4);
+  EXPECT_EQ(Ask(listen_), expected);
+  fill();
+  EXPECT_EQ(tier(read), 0);
+  EXPECT_EQ(Ask(listen_), expected);
+  const double kept = tier("hits_total{tier=\"host\"}");
+  EXPECT_GT(kept, 500) << "of more than 600 tokens";
+
+  fill();
+  const double pages = tier("pages{tier=\"host\"}");
+  const double bytes = tier(read);
+  two.Signal(SIGSTOP);  // it answers no copy, and is not lost yet
+  auto late = std::async(std::launch::async, [this] { return Ask(listen_); });
+  const double page_bytes = 16 * bytes / kept;
+  EXPECT_TRUE(testing::Eventually([&] { return tier(read) >= bytes + 3 * page_bytes; }));
+  two.Signal(SIGKILL);
+  EXPECT_EQ(late.get(), expected);
+  EXPECT_EQ(Info().awaited(), "");
+  EXPECT_LT(tier("pages{tier=\"host\"}"), pages - 0.2 * pages) << "the pages of one rank of four";
+
+  fill();
+  const double before = tier("hits_total{tier=\"host\"}");
+  EXPECT_EQ(Ask(listen_), expected);
+  EXPECT_GE(tier("hits_total{tier=\"host\"}"), before + kept) << "saved anew";
+  EXPECT_EQ(tier("up{tier=\"host\"}"), 1);
+  EXPECT_EQ(tier("rejects_total{tier=\"host\"}"), 0);
+  EXPECT_EQ(tier("mismatches_total{tier=\"host\"}"), 0);
+  coordinator->Signal(SIGTERM);
+  EXPECT_EQ(coordinator->WaitForExit(seconds(40)), 0) << coordinator->output();
 }
 
 TEST_F(WorkersTest, GarbageAtThePortDisturbsNoAnswer) {
