@@ -238,15 +238,19 @@ void PageRestorer::Forget(RequestId id) {
 }
 
 void PageRestorer::ForgetRanks(std::span<const int32_t> ranks) {
-  std::vector<PageOwner> lost;
+  const auto reads_into = [&](const Restore& restore) {
+    return std::find_first_of(restore.ring.begin(), restore.ring.end(), ranks.begin(),
+                              ranks.end()) != restore.ring.end();
+  };
+  // First: nothing of them is used, even if memory runs out below.
   for (auto& [owner, restore] : use_.restores.all()) {
-    const bool reads_into = std::any_of(
-        restore.ring.begin(), restore.ring.end(),
-        [&](int32_t rank) { return std::find(ranks.begin(), ranks.end(), rank) != ranks.end(); });
-    if (!reads_into) continue;
+    if (!reads_into(restore)) continue;
     restore.good_to = restore.from;
     restore.missing = CacheMiss::Reason::kEvicted;
-    if (restore.phase != Restore::Phase::kChecking) lost.push_back(owner);
+  }
+  std::vector<PageOwner> lost;
+  for (const auto& [owner, restore] : use_.restores.all()) {
+    if (reads_into(restore) && restore.phase != Restore::Phase::kChecking) lost.push_back(owner);
   }
   for (const PageOwner owner : lost) {
     if (use_.restores.at(owner).phase == Restore::Phase::kReading) {

@@ -60,6 +60,16 @@ void PageTier::Forget(RequestId id) {
   saver_.Forget(id);
 }
 
+void PageTier::ForgetRanks(std::span<const int32_t> ranks) {
+  restorer_.ForgetRanks(ranks);
+  const auto forget = [&] {
+    writes_.ForgetRanks(ranks);
+    levels_.ForgetRanks(ranks);
+  };
+  // A write under way may take what is on a rank that has taken a lost one's place.
+  if (!TryTo(forget)) levels_.TurnOffAll(absl::ResourceExhaustedError("out of memory"));
+}
+
 bool PageTier::Turn() {
   woken_ = false;
   saver_.BeginTurn();

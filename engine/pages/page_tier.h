@@ -74,13 +74,9 @@ class PageTier {
   // Call when the request has ended or was preempted. Cancels its reads.
   void Forget(RequestId id);
 
-  // The contents of the pages on these ranks are lost, and what levels kept beside them. Throws if
-  // memory runs out.
-  void ForgetRanks(std::span<const int32_t> ranks) {
-    writes_.ForgetRanks(ranks);
-    restorer_.ForgetRanks(ranks);
-    levels_.ForgetRanks(ranks);
-  }
+  // The contents of the pages on these ranks are lost, and what levels kept beside them. If memory
+  // runs out, nothing of them is used either: throws, or turns the levels off.
+  void ForgetRanks(std::span<const int32_t> ranks);
 
   // Handles finished copies, starts new ones and ends waits that are over. Returns whether waiting
   // requests should be considered again: a restore has ended, or pages have become free that a
