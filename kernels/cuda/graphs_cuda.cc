@@ -31,7 +31,7 @@ struct ChainGraph {
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t executable = nullptr;
   std::vector<cudaGraphNode_t> nodes;
-  std::vector<bool> is_kernel;  // [node]
+  std::vector<LaunchKind> kinds;  // [node]
 };
 
 cudaStream_t QueueOf(StreamHandle stream) { return static_cast<cudaStream_t>(NativeOf(stream)); }
@@ -82,8 +82,17 @@ cudaError_t EnqueueKernel(cudaStream_t queue, const void* kernel, const Grid& gr
   const cudaError_t error = AllowShared(kernel, grid);
   if (error != cudaSuccess) return error;
   void* parameters[] = {const_cast<void*>(arguments)};
-  return cudaLaunchKernel(kernel, BlocksOf(grid), dim3(static_cast<unsigned>(grid.threads)),
-                          parameters, grid.shared_bytes, queue);
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = BlocksOf(grid);
+  config.blockDim = dim3(static_cast<unsigned>(grid.threads));
+  config.dynamicSmemBytes = grid.shared_bytes;
+  config.stream = queue;
+  config.attrs = &overlap;
+  config.numAttrs = grid.overlaps ? 1 : 0;
+  return cudaLaunchKernelExC(&config, kernel, parameters);
 }
 
 // `parameters`: a place for the address of the arguments.
@@ -99,24 +108,38 @@ cudaKernelNodeParams NodeOf(const HeldLaunch& launch, void** parameters) {
   return node;
 }
 
+// Only a kernel behind a kernel can begin before that has ended.
+cudaGraphEdgeData EdgeTo(const HeldLaunch& launch, bool from_kernel) {
+  cudaGraphEdgeData edge{};
+  if (launch.grid.overlaps && from_kernel) {
+    edge.from_port = cudaGraphKernelNodePortProgrammatic;
+    edge.type = cudaGraphDependencyTypeProgrammatic;
+  }
+  return edge;
+}
+
 cudaError_t AddNode(ChainGraph& chain, const HeldLaunch& launch) {
-  const cudaGraphNode_t* const before = chain.nodes.empty() ? nullptr : &chain.nodes.back();
-  const size_t dependencies = chain.nodes.empty() ? 0 : 1;
   cudaGraphNode_t node = nullptr;
   cudaError_t error = cudaSuccess;
   if (launch.kernel == nullptr) {
-    error = cudaGraphAddEventRecordNode(&node, chain.graph, before, dependencies,
-                                        static_cast<cudaEvent_t>(launch.event));
+    error =
+        cudaGraphAddEventRecordNode(&node, chain.graph, /*pDependencies=*/nullptr,
+                                    /*numDependencies=*/0, static_cast<cudaEvent_t>(launch.event));
   } else {
     error = AllowShared(launch.kernel, launch.grid);
     if (error != cudaSuccess) return error;
     void* parameters = nullptr;
     const cudaKernelNodeParams own = NodeOf(launch, &parameters);
-    error = cudaGraphAddKernelNode(&node, chain.graph, before, dependencies, &own);
+    error = cudaGraphAddKernelNode(&node, chain.graph, /*pDependencies=*/nullptr,
+                                   /*numDependencies=*/0, &own);
+  }
+  if (error == cudaSuccess && !chain.nodes.empty()) {
+    const cudaGraphEdgeData edge = EdgeTo(launch, chain.kinds.back().is_kernel);
+    error = cudaGraphAddDependencies(chain.graph, &chain.nodes.back(), &node, &edge, 1);
   }
   if (error != cudaSuccess) return error;
   chain.nodes.push_back(node);
-  chain.is_kernel.push_back(launch.kernel != nullptr);
+  chain.kinds.push_back(KindOf(launch));
   return cudaSuccess;
 }
 
@@ -163,7 +186,7 @@ absl::StatusOr<GraphHandle> BuildGraph(int ordinal, std::span<const HeldLaunch> 
 
 absl::Status SetInGraph(GraphHandle graph, size_t index, const HeldLaunch& launch) {
   const auto& chain = *static_cast<const ChainGraph*>(graph);
-  if (index >= chain.nodes.size() || chain.is_kernel[index] != (launch.kernel != nullptr)) {
+  if (index >= chain.nodes.size() || chain.kinds[index] != KindOf(launch)) {
     return absl::InvalidArgumentError(
         absl::StrCat("a graph of ", chain.nodes.size(), " launches has no such place ", index));
   }

@@ -53,11 +53,10 @@ absl::Status Replay::Run(StreamHandle stream, Piece& piece, std::span<const Held
 }
 
 absl::Status Replay::Adjust(Piece& piece, std::span<const HeldLaunch> held) {
-  const auto same_kind = [](const HeldLaunch& a, const HeldLaunch& b) {
-    return (a.kernel == nullptr) == (b.kernel == nullptr);
-  };
   bool fits = piece.graph != nullptr && piece.launches.size() == held.size();
-  for (size_t i = 0; fits && i < held.size(); ++i) fits = same_kind(piece.launches[i], held[i]);
+  for (size_t i = 0; fits && i < held.size(); ++i) {
+    fits = KindOf(piece.launches[i]) == KindOf(held[i]);
+  }
   if (!fits) {
     piece.graph.reset();
     piece.launches.assign(held.begin(), held.end());

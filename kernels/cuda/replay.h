@@ -19,9 +19,9 @@ namespace annulus::cuda {
 enum class GraphCut : uint8_t { kWait, kEvent, kCopy, kMemory, kLibrary };
 
 // The graphs of one stream. The launches held between two cuts are a piece. Piece n of a step is
-// compared with piece n of the step before: if both have the same sequence of launches, only
-// differing arguments, grids or kernels are updated in the existing graph. So similar steps cost
-// one launch per piece and little else. Used by the stream's thread, except for counts().
+// compared with piece n of the step before: if both have the same sequence of launches (KindOf),
+// only differing arguments, grids or kernels are updated in the existing graph. So similar steps
+// cost one launch per piece and little else. Used by the stream's thread, except for counts().
 class Replay {
  public:
   // Shorter pieces are launched one by one, because launching a graph has a cost of its own.

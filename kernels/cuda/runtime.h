@@ -79,8 +79,7 @@ absl::Status EnqueueHeld(StreamHandle stream, const HeldLaunch& launch);
 // the device of its kernels and events. RESOURCE_EXHAUSTED if its memory does not suffice.
 absl::StatusOr<GraphHandle> BuildGraph(int ordinal, std::span<const HeldLaunch> launches);
 // Makes `launch` the one at `index` whenever the graph is run from now on; allowed while it runs.
-// INVALID_ARGUMENT if the graph has no such index, or if this would replace a launch by an event or
-// an event by a launch.
+// INVALID_ARGUMENT if the graph has no such index, or a launch of another kind there (KindOf).
 absl::Status SetInGraph(GraphHandle graph, size_t index, const HeldLaunch& launch);
 absl::Status RunGraph(StreamHandle stream, GraphHandle graph);
 // Must not be called while the graph runs.

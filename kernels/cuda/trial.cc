@@ -1,5 +1,6 @@
 #include "kernels/cuda/trial.h"
 
+#include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/error.h"
@@ -77,6 +78,14 @@ std::optional<OpTable> TrialOf(const OpTable& table) {
   trial.norm = TrialNorm;
   trial.gated_mul = TrialGatedMul;
   return trial;
+}
+
+void LetKernelsOverlap(Stream& stream, bool overlap) {
+  CudaStream& own = AsCudaStream(stream);
+  ANNULUS_CHECK(own.device().major == 9 && own.device().minor == 0)
+      << "kernels that overlap at compute capability " << own.device().major << "."
+      << own.device().minor << "; allowed: 9.0";
+  own.handle()->overlaps = overlap;
 }
 
 }  // namespace annulus::cuda

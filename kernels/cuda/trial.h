@@ -17,11 +17,18 @@ namespace annulus::cuda {
 //   Activations::kFp8 that reads the rows, one kernel makes them with their codes
 //   (sm90/coded_rows.h);
 // - products of up to 16 rows keep their inputs in shared memory, and split their depth over
-//   clusters (sm90/few_rows_cluster.h).
+//   clusters (sm90/few_rows_cluster.h);
+// - with every table, where LetKernelsOverlap says so: kernels of decoding begin before the one in
+//   front has ended (common/overlap.h).
 
 // `table` with these ways, named after it ("cuda/sm90-trial"). Reads the weights and pages of
 // `table`. nullopt if there is nothing new for it: today for all but "cuda/sm90".
 std::optional<OpTable> TrialOf(const OpTable& table);
+
+// Whether kernels that are launched on `stream` from now on may overlap, as far as they can:
+// products of up to 16 rows, norms, gated products, rope, rounding, keys into pages, attention of
+// few rows, merges. At first they may not. The stream must be of a GPU of compute capability 9.0.
+void LetKernelsOverlap(Stream& stream, bool overlap);
 
 }  // namespace annulus::cuda
 

@@ -15,6 +15,7 @@ struct Grid {
   int threads = 0;
   size_t shared_bytes = 0;
   int other_device = -1;  // whose memory the kernel also reaches; -1: none
+  bool overlaps = false;  // may begin before the kernel in front has ended: see overlap.h
 
   bool operator==(const Grid&) const = default;
 };

@@ -21,6 +21,18 @@ struct HeldLaunch {
   bool operator==(const HeldLaunch&) const = default;
 };
 
+// What a graph cannot change of a launch that it has: it is the node's kind, and its edge from the
+// node before.
+struct LaunchKind {
+  bool is_kernel;
+  bool overlaps;
+
+  bool operator==(const LaunchKind&) const = default;
+};
+inline LaunchKind KindOf(const HeldLaunch& launch) {
+  return {launch.kernel != nullptr, launch.grid.overlaps};
+}
+
 // Held launches, in order. Keeps its memory when cleared. Not thread-safe.
 class LaunchLog {
  public:

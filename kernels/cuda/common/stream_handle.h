@@ -9,6 +9,9 @@ class LaunchLog;
 struct OpenedStream {
   void* native = nullptr;     // a cudaStream_t; headers outside common/ do not need its type
   LaunchLog* held = nullptr;  // collects launches instead of the device; null: they go out at once
+  // Launches of kernels that can begin before the one in front has ended (overlap.h) do so. Only on
+  // compute capability 9.0 and later.
+  bool overlaps = false;
 };
 using StreamHandle = OpenedStream*;
 // A cudaEvent_t, likewise.

@@ -19,6 +19,7 @@
 // that they neither overflow nor get lost. Values of int8 become bf16, as their weights carry
 // scales of any size.
 #include "kernels/cuda/common/launch.h"
+#include "kernels/cuda/common/overlap.h"
 #include "kernels/cuda/sm80/attention_decode_group.h"
 #include "kernels/cuda/sm80/attention_decode_ring.h"
 #include "kernels/cuda/sm80/attention_merge.h"
@@ -202,6 +203,8 @@ ANNULUS_DEVICE void AttendUnit(const AttentionArguments& a, const AttentionUnit&
 template <class C>
 ANNULUS_KERNEL(C::kThreads, kDecodeBlocks)
 DecodeAttentionKernel(ANNULUS_ARGUMENT AttentionArguments a) {
+  LetNextBegin();
+  WaitForEarlier();
   auto& shared = *reinterpret_cast<DecodeShared<C>*>(SharedMemory());
   const AttentionUnit unit = a.units[BlockX()];
   const AttentionItemView item = a.items[unit.item];
@@ -218,7 +221,7 @@ DecodeAttentionKernel(ANNULUS_ARGUMENT AttentionArguments a) {
 template <class C>
 int LaunchDecodeAttention(StreamHandle stream, int64_t units, const AttentionArguments& arguments) {
   const Grid grid{.x = units, .threads = C::kThreads, .shared_bytes = sizeof(DecodeShared<C>)};
-  return Launch<DecodeAttentionKernel<C>>(stream, grid, arguments);
+  return Launch<DecodeAttentionKernel<C>>(stream, Overlapping(stream, grid), arguments);
 }
 
 }  // namespace annulus::cuda

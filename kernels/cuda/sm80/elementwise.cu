@@ -6,6 +6,7 @@
 #include "kernels/cuda/common/convert.h"
 #include "kernels/cuda/common/launch.h"
 #include "kernels/cuda/common/matrix.h"
+#include "kernels/cuda/common/overlap.h"
 #include "kernels/cuda/sm80/elementwise.h"
 #include "kernels/cuda/sm80/linear_weights.h"
 #include "kernels/cuda/sm80/rows/row_blocks.h"
@@ -83,6 +84,8 @@ struct RowPartsArguments {
 };
 
 ANNULUS_KERNEL(kThreads, 8) RowPartsKernel(ANNULUS_ARGUMENT RowPartsArguments a) {
+  LetNextBegin();
+  WaitForEarlier();
   if (a.rope.values.data != nullptr) {
     Rotate(a.rope);
   } else if (a.gated.output.data != nullptr) {
@@ -279,6 +282,8 @@ struct WholeRowsArguments {
 
 // One block per row.
 ANNULUS_KERNEL(kThreads, 8) WholeRowsKernel(ANNULUS_ARGUMENT WholeRowsArguments a) {
+  LetNextBegin();
+  WaitForEarlier();
   if (a.round.output != nullptr) {
     RoundRow(a.round);
   } else {
@@ -286,32 +291,36 @@ ANNULUS_KERNEL(kThreads, 8) WholeRowsKernel(ANNULUS_ARGUMENT WholeRowsArguments 
   }
 }
 
+int LaunchRowParts(StreamHandle stream, int64_t rows, int64_t cols,
+                   const RowPartsArguments& arguments) {
+  return Launch<RowPartsKernel>(stream, Overlapping(stream, GridOfRows(rows, cols)), arguments);
+}
+
+int LaunchWholeRows(StreamHandle stream, int64_t rows, const WholeRowsArguments& arguments) {
+  return Launch<WholeRowsKernel>(stream, Overlapping(stream, GridOfWholeRows(rows)), arguments);
+}
+
 }  // namespace
 
 int LaunchNorm(StreamHandle stream, const NormParams& arguments) {
-  return Launch<WholeRowsKernel>(stream, GridOfWholeRows(arguments.output.rows),
-                                 WholeRowsArguments{arguments, {}});
+  return LaunchWholeRows(stream, arguments.output.rows, {arguments, {}});
 }
 int LaunchGatedMul(StreamHandle stream, const GatedMulParams& arguments) {
-  return Launch<RowPartsKernel>(stream, GridOfRows(arguments.output.rows, arguments.output.cols),
-                                RowPartsArguments{arguments, {}, {}});
+  return LaunchRowParts(stream, arguments.output.rows, arguments.output.cols, {arguments, {}, {}});
 }
 int LaunchScale(StreamHandle stream, const ScaleArguments& arguments) {
-  return Launch<RowPartsKernel>(stream, GridOfRows(arguments.output.rows, arguments.output.cols),
-                                RowPartsArguments{{}, arguments, {}});
+  return LaunchRowParts(stream, arguments.output.rows, arguments.output.cols, {{}, arguments, {}});
 }
 int LaunchRope(StreamHandle stream, const RopeParams& arguments) {
-  return Launch<RowPartsKernel>(
-      stream, GridOfRows(arguments.cosine.rows, arguments.heads * arguments.cosine.cols),
-      RowPartsArguments{{}, {}, arguments});
+  return LaunchRowParts(stream, arguments.cosine.rows, arguments.heads * arguments.cosine.cols,
+                        {{}, {}, arguments});
 }
 int LaunchMoveRows(StreamHandle stream, const MoveRowsArguments& arguments) {
   return Launch<MoveRowsKernel>(stream, GridOfRows(arguments.count, arguments.input.cols),
                                 arguments);
 }
 int LaunchRoundRows(StreamHandle stream, const RoundRowsArguments& arguments) {
-  return Launch<WholeRowsKernel>(stream, GridOfWholeRows(arguments.input.rows),
-                                 WholeRowsArguments{{}, arguments});
+  return LaunchWholeRows(stream, arguments.input.rows, {{}, arguments});
 }
 int LaunchRoute(StreamHandle stream, const RouteParams& arguments) {
   const bool sigmoid = arguments.rule.scores == RoutingRule::Scores::kSigmoid;

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/common/launch.h"
+#include "kernels/cuda/common/overlap.h"
 #include "kernels/cuda/sm80/few_rows/tile.h"
 
 namespace annulus::cuda {
@@ -89,10 +90,11 @@ ANNULUS_DEVICE void MultiplyGroups(const Work& work) {
   const Part part = PartOfWarp(w.in_features);
   const int stages = static_cast<int>((PartDepth(w.in_features) + kStageDepth - 1) / kStageDepth);
   Stream stream(w, part, stages, GridWalk{});
-  std::conditional_t<kHalves == 1, ChunkInputs<kFourBit>, RowInputs<kFourBit>> inputs(
-      work, part, SharedMemory() + kDepthParts * Stream::kBytes + WarpIndex() * kInputBytes);
   std::conditional_t<kFourBit, StageScales<kTiles, GridWalk, false>, NoScales> scales(
       w, part, stages, GridWalk{});
+  WaitForEarlier();  // weights are on their way
+  std::conditional_t<kHalves == 1, ChunkInputs<kFourBit>, RowInputs<kFourBit>> inputs(
+      work, part, SharedMemory() + kDepthParts * Stream::kBytes + WarpIndex() * kInputBytes);
   const int groups = static_cast<int>((w.out_features + 8 * kTiles - 1) / (8 * kTiles));
   int used = 0;  // stages
   for (int group = static_cast<int>(BlockX()); group < groups; group += static_cast<int>(GridX())) {
@@ -122,6 +124,8 @@ struct GroupsOfBlock {
 
 ANNULUS_KERNEL(kThreads, kFewRowsBlocks)
 FewRowsTensorKernel(ANNULUS_ARGUMENT FewRowsArguments a) {
+  LetNextBegin();
+  if (a.choices.experts != nullptr) WaitForEarlier();  // which weights they are is input, too
   const Work work = WorkOfBlock(a, kDepthParts * (RingBytes(a.tiles) + kInputBytes));
   if (work.rows == 0) return;
   RunShape(work.linear.weight.dtype, work.rows, work.tiles, GroupsOfBlock{work});
@@ -138,7 +142,7 @@ int LaunchFewRowsTensor(StreamHandle stream, const FewRowsArguments& arguments) 
                   .y = arguments.choices.experts == nullptr ? 1 : arguments.linear.output.rows,
                   .threads = kThreads,
                   .shared_bytes = FewRowsTensorBytes(arguments.tiles)};
-  return Launch<FewRowsTensorKernel>(stream, grid, arguments);
+  return Launch<FewRowsTensorKernel>(stream, Overlapping(stream, grid), arguments);
 }
 
 }  // namespace annulus::cuda

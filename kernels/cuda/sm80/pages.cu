@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/common/convert.h"
 #include "kernels/cuda/common/launch.h"
+#include "kernels/cuda/common/overlap.h"
 #include "kernels/cuda/common/state.h"
 #include "kernels/cuda/sm80/attention.h"
 #include "kernels/cuda/sm80/attention_merge.h"
@@ -77,6 +78,8 @@ struct PageRowsArguments {
 
 // Block (row or slot, head) of one warp.
 ANNULUS_KERNEL(kWarp, 16) PageRowsKernel(ANNULUS_ARGUMENT PageRowsArguments a) {
+  LetNextBegin();
+  WaitForEarlier();
   const int head = static_cast<int>(BlockY());
   if (a.read.page == nullptr) {
     AppendRow(a.append, BlockX(), head);
@@ -134,6 +137,8 @@ struct AllMergesArguments {
 
 // Block (row) or (merge, row of its unit) of one warp.
 ANNULUS_KERNEL(kWarp, 16) MergeKernel(ANNULUS_ARGUMENT AllMergesArguments a) {
+  LetNextBegin();
+  WaitForEarlier();
   const int r = static_cast<int>(BlockY());
   if (a.parts.merges != nullptr) {
     const AttentionMerge merge = a.parts.merges[BlockX()];
@@ -151,15 +156,18 @@ ANNULUS_KERNEL(kWarp, 16) MergeKernel(ANNULUS_ARGUMENT AllMergesArguments a) {
 
 int LaunchKvAppend(StreamHandle stream, const KvAppendArguments& arguments) {
   const Grid grid{.x = arguments.k.rows, .y = arguments.layout.kv_heads, .threads = kWarp};
-  return Launch<PageRowsKernel>(stream, grid, PageRowsArguments{arguments, {}});
+  return Launch<PageRowsKernel>(stream, Overlapping(stream, grid),
+                                PageRowsArguments{arguments, {}});
 }
 int LaunchKvRead(StreamHandle stream, const KvReadArguments& arguments) {
   const Grid grid{.x = arguments.k.rows, .y = arguments.layout.kv_heads, .threads = kWarp};
-  return Launch<PageRowsKernel>(stream, grid, PageRowsArguments{{}, arguments});
+  return Launch<PageRowsKernel>(stream, Overlapping(stream, grid),
+                                PageRowsArguments{{}, arguments});
 }
 int LaunchMerge(StreamHandle stream, const MergeArguments& arguments) {
   const Grid grid{.x = arguments.into.rows * arguments.into.heads, .threads = kWarp};
-  return Launch<MergeKernel>(stream, grid, AllMergesArguments{arguments, {}, {}});
+  return Launch<MergeKernel>(stream, Overlapping(stream, grid),
+                             AllMergesArguments{arguments, {}, {}});
 }
 
 const void* AnyKernel() { return AddressOf<PageRowsKernel, PageRowsArguments>(); }
@@ -167,13 +175,15 @@ const void* AnyKernel() { return AddressOf<PageRowsKernel, PageRowsArguments>();
 int LaunchAttentionMerge(StreamHandle stream, int64_t merges, int largest_rows,
                          const AttentionMergeArguments& arguments) {
   const Grid grid{.x = merges, .y = largest_rows, .threads = kWarp};
-  return Launch<MergeKernel>(stream, grid, AllMergesArguments{{}, arguments, {}});
+  return Launch<MergeKernel>(stream, Overlapping(stream, grid),
+                             AllMergesArguments{{}, arguments, {}});
 }
 
 int LaunchShardMerge(StreamHandle stream, int64_t merges, int largest_rows,
                      const ShardMergeArguments& arguments) {
   const Grid grid{.x = merges, .y = largest_rows, .threads = kWarp};
-  return Launch<MergeKernel>(stream, grid, AllMergesArguments{{}, {}, arguments});
+  return Launch<MergeKernel>(stream, Overlapping(stream, grid),
+                             AllMergesArguments{{}, {}, arguments});
 }
 
 }  // namespace annulus::cuda

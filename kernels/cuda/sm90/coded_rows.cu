@@ -10,6 +10,7 @@
 // from the L2 cache, and the weights), a gated product 2 c. Both write c, and c codes. Compiled
 // without contraction.
 #include "kernels/cuda/common/cluster.h"
+#include "kernels/cuda/common/overlap.h"
 #include "kernels/cuda/sm80/rows/row_values.h"
 #include "kernels/cuda/sm90/coded_rows.h"
 
@@ -116,6 +117,8 @@ ANNULUS_DEVICE uint32_t LargestOfCluster(uint32_t largest) {
 
 ANNULUS_CLUSTER_KERNEL(kBlocks, kRowThreads, 4)
 CodedRowsKernel(ANNULUS_ARGUMENT CodedRowsArguments a) {
+  LetNextBegin();
+  WaitForEarlier();
   const int64_t row = BlockX() / kBlocks;
   const MatrixView output = a.op.output();
   const Part part = PartOfBlock(a, static_cast<int>(output.cols));
@@ -148,7 +151,7 @@ int LaunchCodedRows(StreamHandle stream, const CodedRowsArguments& arguments) {
   const Grid grid{.x = arguments.op.output().rows * kBlocks,
                   .threads = kRowThreads,
                   .shared_bytes = CodedRowsBytes(arguments.op, arguments.codes.depth)};
-  return LaunchInClusters<CodedRowsKernel, kBlocks>(stream, grid, arguments);
+  return LaunchInClusters<CodedRowsKernel, kBlocks>(stream, Overlapping(stream, grid), arguments);
 }
 
 }  // namespace annulus::cuda

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/common/cluster.h"
+#include "kernels/cuda/common/overlap.h"
 #include "kernels/cuda/sm80/few_rows/tile.h"
 #include "kernels/cuda/sm90/few_rows_cluster.h"
 
@@ -145,6 +146,7 @@ ANNULUS_DEVICE void MultiplyStripe(const FewRowsClusterArguments& a) {
   Stream stream(w, part, stages, walk);
   std::conditional_t<kFourBit, StageScales<kTiles, StripeWalk, true>, NoScales> scales(
       w, part, stages, walk);
+  WaitForEarlier();  // weights are on their way
   std::byte* const memory = SharedMemory() + kStripeWarps * kRingBytes;
   SharedInputs<kHalves> inputs(part, memory);
   inputs.template Write<kFourBit>(a.linear.input, part);
@@ -180,6 +182,7 @@ struct StripeOfBlock {
 
 ANNULUS_CLUSTER_KERNEL(kDepthParts, kThreads, 1)
 FewRowsClusterKernel(ANNULUS_ARGUMENT FewRowsClusterArguments a) {
+  LetNextBegin();
   RunShape(a.linear.weight.dtype, static_cast<int>(a.linear.output.rows), a.stripes.tiles,
            StripeOfBlock{a});
 }
@@ -199,7 +202,8 @@ int LaunchFewRowsCluster(StreamHandle stream, const FewRowsClusterArguments& arg
                   .threads = kThreads,
                   .shared_bytes = FewRowsClusterBytes(linear.output.rows, linear.weight.in_features,
                                                       stripes.tiles, stripes.groups)};
-  return LaunchInClusters<FewRowsClusterKernel, kDepthParts>(stream, grid, arguments);
+  return LaunchInClusters<FewRowsClusterKernel, kDepthParts>(stream, Overlapping(stream, grid),
+                                                             arguments);
 }
 
 }  // namespace annulus::cuda

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "kernels/base/check.h"
+#include "tests/support/cuda/cluster_runner.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -61,6 +62,8 @@ void BlockRunner::Body(int thread) {
     kernel_();
     ANNULUS_CHECK(threads_[thread].copies.empty())
         << "thread " << thread << " ended without waiting for its asynchronous copies";
+    ANNULUS_CHECK(threads_[thread].waited || !grid_.overlaps)
+        << "thread " << thread << " ended without waiting for earlier kernels";
     threads_[thread].groups.clear();
     threads_[thread].state = State::kEnded;
     threads_[thread].fiber->Leave();
@@ -79,7 +82,10 @@ void BlockRunner::Begin(int64_t x, int64_t y) {
 #else
   std::memset(guard, static_cast<int>(kGuard), guard_bytes);
 #endif
-  for (Thread& thread : threads_) thread.state = State::kReady;
+  for (Thread& thread : threads_) {
+    thread.state = State::kReady;
+    thread.waited = false;
+  }
 }
 
 bool BlockRunner::RunWarps() {
@@ -213,6 +219,11 @@ void BlockRunner::WaitUntil(const char* operation, absl::FunctionRef<bool()> don
   own.done = &done;
   own.state = State::kWaiting;
   own.fiber->Leave();
+}
+
+void BlockRunner::WaitForEarlier() {
+  WaitUntil("the wait for earlier kernels", [this] { return cluster_.earlier_done(); });
+  threads_[running_].waited = true;
 }
 
 bool BlockRunner::SomeBarrier(int id, int threads, bool wait, bool predicate) {

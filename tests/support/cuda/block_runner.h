@@ -23,7 +23,8 @@ class ClusterRunner;
 // that not all lanes reach, a barrier that not all threads reach, asynchronous copies and products
 // that nobody waited for, and accesses by the wrappers of common/ beyond the shared memory. Plain
 // accesses beyond it are found by guard bytes at the end of the block, and by the address sanitizer
-// at once. Shared memory starts as NaN. Asynchronous copies and products happen as late as they
+// at once; a thread of a kernel that overlaps and does not wait for earlier ones. Shared memory
+// starts as NaN. Asynchronous copies and products happen as late as they
 // may: those of a thread or warp when it waits for them, those of the copy engine one by one when
 // no thread can go on, in either order. Every second block runs its warps, and the lanes of each,
 // backwards.
@@ -66,6 +67,8 @@ class BlockRunner {
   // The same for `threads` threads that meet at barrier `id` (1 to 15), of which those with `wait`
   // stay until all are there.
   bool SomeBarrier(int id, int threads, bool wait, bool predicate);
+  // Waits for what was enqueued before the kernel.
+  void WaitForEarlier();
   // Leaves the calling thread until `done`.
   void WaitUntil(const char* operation, absl::FunctionRef<bool()> done);
   // Work of the copy engine.
@@ -91,6 +94,7 @@ class BlockRunner {
     std::unique_ptr<Fiber> fiber;
     State state = State::kReady;
     const char* waits_at = nullptr;
+    bool waited = false;                              // for earlier kernels
     const absl::FunctionRef<bool()>* done = nullptr;  // while kWaiting
     std::vector<Copy> copies;
     std::vector<size_t> groups;  // ends of the committed groups in `copies`

@@ -1,17 +1,30 @@
-// Clusters, and the host meaning of kernels/cuda/common/cluster.h.
+// Clusters, and the host meaning of kernels/cuda/common/cluster.h and overlap.h.
 #include "tests/support/cuda/cluster_runner.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 
 #include "kernels/base/check.h"
 #include "kernels/cuda/common/cluster.h"
+#include "kernels/cuda/common/overlap.h"
 #include "tests/support/cuda/emulated_clusters.h"
 
 namespace annulus::cuda {
 namespace {
 
 thread_local bool in_kernel = false;
+
+// Lives while the calling thread runs a kernel.
+class InKernel {
+ public:
+  InKernel() {
+    ANNULUS_CHECK(!in_kernel) << "a launch inside of a kernel";
+    in_kernel = true;
+  }
+  ~InKernel() { in_kernel = false; }
+  InKernel(const InKernel&) = delete;
+};
 
 // The kernels that run in clusters, and the blocks of each.
 struct ClusterKernels {
@@ -31,36 +44,55 @@ ClusterRunner::ClusterRunner(const Grid& grid, int size, absl::FunctionRef<void(
     : grid_(grid) {
   ANNULUS_CHECK(size >= 1 && size <= kMostClusterBlocks) << "a cluster of " << size << " blocks";
   ANNULUS_CHECK(grid.x % size == 0) << grid.x << " blocks in clusters of " << size;
-  ANNULUS_CHECK(!in_kernel) << "a launch inside of a kernel";
-  in_kernel = true;
   for (int rank = 0; rank < size; ++rank) {
     blocks_.push_back(std::make_unique<BlockRunner>(grid, kernel, *this));
   }
 }
 
-ClusterRunner::~ClusterRunner() {
-  blocks_.clear();
-  in_kernel = false;
-}
+ClusterRunner::~ClusterRunner() { ANNULUS_CHECK(!early_) << "a kernel that began and was dropped"; }
 
-void ClusterRunner::RunAll() {
-  for (int64_t y = 0; y < grid_.y; ++y) {
-    for (int64_t x = 0; x < grid_.x; x += size()) RunCluster(x, y);
+void ClusterRunner::RunEarly() {
+  ANNULUS_CHECK(!early_) << "a kernel that begins twice";
+  const InKernel inside;
+  early_ = true;
+  Begin(0, 0);
+  while (RunBlocks(/*backwards=*/false) || RunEngine()) {
   }
 }
 
-void ClusterRunner::RunCluster(int64_t x, int64_t y) {
-  for (int rank = 0; rank < size(); ++rank) blocks_[rank]->Begin(x + rank, y);
-  const bool backwards = (x / size() + y) % 2 != 0;
-  bool all_ended = false;
-  while (!all_ended) {
-    bool moved = false;
-    for (int i = 0; i < size(); ++i) {
-      moved |= blocks_[backwards ? size() - 1 - i : i]->RunWarps();
+void ClusterRunner::RunAll() {
+  const InKernel inside;
+  earlier_done_ = true;
+  for (int64_t y = 0; y < grid_.y; ++y) {
+    for (int64_t x = 0; x < grid_.x; x += size()) {
+      if (!early_) Begin(x, y);
+      early_ = false;
+      Finish((x / size() + y) % 2 != 0);
     }
-    all_ended = true;
-    for (const auto& block : blocks_) all_ended &= block->ended();
-    if (moved || all_ended || RunEngine()) continue;
+  }
+}
+
+void ClusterRunner::Begin(int64_t x, int64_t y) {
+  for (int rank = 0; rank < size(); ++rank) blocks_[rank]->Begin(x + rank, y);
+}
+
+// Each block until none of its threads can go on; whether any did.
+bool ClusterRunner::RunBlocks(bool backwards) {
+  bool moved = false;
+  for (int i = 0; i < size(); ++i) {
+    moved |= blocks_[backwards ? size() - 1 - i : i]->RunWarps();
+  }
+  return moved;
+}
+
+bool ClusterRunner::AllEnded() const {
+  return std::all_of(blocks_.begin(), blocks_.end(),
+                     [](const auto& block) { return block->ended(); });
+}
+
+void ClusterRunner::Finish(bool backwards) {
+  while (!AllEnded()) {
+    if (RunBlocks(backwards) || AllEnded() || RunEngine()) continue;
     for (const auto& block : blocks_) {
       if (!block->ended()) block->FailWaiting();
     }
@@ -85,10 +117,10 @@ void ClusterRunner::Barrier(BlockRunner& block) {
   block.WaitUntil("a barrier of a cluster", [&] { return meetings_ != meeting; });
 }
 
-std::byte* ClusterRunner::SharedOf(int rank) const {
+const BlockRunner& ClusterRunner::BlockAt(int rank) const {
   ANNULUS_CHECK(rank >= 0 && rank < size()) << "block " << rank << " of a cluster of " << size();
   ANNULUS_CHECK(!blocks_[rank]->ended()) << "block " << rank << " of the cluster has ended";
-  return blocks_[rank]->shared();
+  return *blocks_[rank];
 }
 
 int RunGrid(const Grid& grid, absl::FunctionRef<void()> kernel) {
@@ -124,10 +156,13 @@ void SyncCluster() {
   block.cluster().Barrier(block);
 }
 
+void WaitForEarlier() { BlockRunner::Current().WaitForEarlier(); }
+
 std::byte* AddressInBlock(const void* shared, int rank) {
   const BlockRunner& block = BlockRunner::Current();
   block.CheckShared(shared, 1, 1, "an address for another block");
-  return block.cluster().SharedOf(rank) + (static_cast<const std::byte*>(shared) - block.shared());
+  return block.cluster().BlockAt(rank).shared() +
+         (static_cast<const std::byte*>(shared) - block.shared());
 }
 
 }  // namespace annulus::cuda

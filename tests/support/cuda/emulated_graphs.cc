@@ -3,8 +3,10 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
@@ -17,6 +19,7 @@
 #include "kernels/cuda/common/launch.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/runtime.h"
+#include "tests/support/cuda/cluster_runner.h"
 #include "tests/support/cuda/emulated_clusters.h"
 #include "tests/support/cuda/emulated_device.h"
 #include "tests/support/cuda/emulated_memory.h"
@@ -39,6 +42,51 @@ class Arguments {
     std::byte bytes[kArgumentAlignment];
   };
   std::vector<Line> lines_;
+};
+
+// A kernel that a device has been given. Reads its arguments as they were then.
+class KernelRun {
+ public:
+  KernelRun(int ordinal, const Grid& grid, const void* kernel, const void* arguments, size_t bytes)
+      : ordinal_(ordinal),
+        grid_(grid),
+        cluster_(ClusterOf(kernel)),
+        kernel_(reinterpret_cast<HostKernel>(const_cast<void*>(kernel))),
+        arguments_(arguments, bytes),
+        bytes_(bytes) {}
+
+  void RunEarly() {
+    InMemory([this] { Runner().RunEarly(); });
+  }
+  void Run() {
+    InMemory([this] { Runner().RunAll(); });
+    runner_.reset();  // many threads' stacks
+  }
+
+ private:
+  // What was there at the launch may have been freed since.
+  void InMemory(absl::FunctionRef<void()> run) {
+    EmulatedDevice& device = EmulatedDevice::Get();
+    const int other = grid_.other_device;
+    CheckPointers({static_cast<const std::byte*>(arguments_.data()), bytes_}, ordinal_, other);
+    const GuardedMemory::Access access(&device.memories[static_cast<size_t>(ordinal_)]);
+    const GuardedMemory::Access reached(other < 0 ? nullptr
+                                                  : &device.memories[static_cast<size_t>(other)]);
+    run();
+  }
+  ClusterRunner& Runner() {
+    if (!runner_.has_value()) runner_.emplace(grid_, cluster_, body_);
+    return *runner_;
+  }
+
+  const int ordinal_;
+  const Grid grid_;
+  const int cluster_;
+  const HostKernel kernel_;
+  const Arguments arguments_;
+  const size_t bytes_;
+  const std::function<void()> body_ = [this] { kernel_(arguments_.data()); };
+  std::optional<ClusterRunner> runner_;
 };
 
 struct EmulatedGraph {
@@ -70,6 +118,8 @@ void CheckLaunch(const Grid& grid, int cluster) {
   ANNULUS_CHECK(cluster == 1 || device.major >= 9)
       << "clusters of blocks at compute capability " << device.major << "." << device.minor;
   ANNULUS_CHECK(grid.x % cluster == 0) << grid.x << " blocks in clusters of " << cluster;
+  ANNULUS_CHECK(!grid.overlaps || device.major >= 9)
+      << "kernels that overlap at compute capability " << device.major << "." << device.minor;
 }
 
 // When the stream's turn has come.
@@ -81,24 +131,22 @@ void EnqueueKernel(StreamHandle stream, const void* kernel, const Grid& grid, co
   const int other = grid.other_device;
   ANNULUS_CHECK(other < 0 || IsReachEnabled(ordinal, other))
       << "device " << ordinal << " was not let reach device " << other;
-  const int cluster = ClusterOf(kernel);
-  CheckLaunch(grid, cluster);
+  CheckLaunch(grid, ClusterOf(kernel));
   CheckPointers({static_cast<const std::byte*>(arguments), bytes}, ordinal, other);
-  const auto run = reinterpret_cast<HostKernel>(const_cast<void*>(kernel));
-  EmulatedStreams::Get().Enqueue(stream, [ordinal, other, grid, cluster, run, bytes,
-                                          kept = std::make_shared<Arguments>(arguments, bytes)] {
-    EmulatedDevice& device = EmulatedDevice::Get();
-    // What was there at the launch may have been freed since.
-    CheckPointers({static_cast<const std::byte*>(kept->data()), bytes}, ordinal, other);
-    if (other >= 0) {
-      std::this_thread::sleep_for(std::chrono::microseconds(device.between_microseconds));
-    }
-    const GuardedMemory::Access access(&device.memories[static_cast<size_t>(ordinal)]);
-    const GuardedMemory::Access reached(other < 0 ? nullptr
-                                                  : &device.memories[static_cast<size_t>(other)]);
-    RunClusters(grid, cluster, [&] { run(kept->data()); });
-    return true;
-  });
+  const auto run = std::make_shared<KernelRun>(ordinal, grid, kernel, arguments, bytes);
+  EmulatedStreams::Early early;
+  if (grid.overlaps) early = [run] { run->RunEarly(); };
+  EmulatedStreams::Get().EnqueueKernel(
+      stream,
+      [run, other] {
+        if (other >= 0) {
+          std::this_thread::sleep_for(
+              std::chrono::microseconds(EmulatedDevice::Get().between_microseconds));
+        }
+        run->Run();
+        return true;
+      },
+      std::move(early));
 }
 
 }  // namespace
@@ -137,8 +185,7 @@ absl::StatusOr<GraphHandle> BuildGraph(int ordinal, std::span<const HeldLaunch> 
 
 absl::Status SetInGraph(GraphHandle handle, size_t index, const HeldLaunch& launch) {
   auto& graph = *static_cast<EmulatedGraph*>(handle);
-  if (index >= graph.launches.size() ||
-      (graph.launches[index].kernel == nullptr) != (launch.kernel == nullptr)) {
+  if (index >= graph.launches.size() || KindOf(graph.launches[index]) != KindOf(launch)) {
     return absl::InvalidArgumentError(
         absl::StrCat("a graph of ", graph.launches.size(), " launches has no such place ", index));
   }

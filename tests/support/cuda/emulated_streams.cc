@@ -46,25 +46,40 @@ int EmulatedStreams::DeviceOf(StreamHandle stream) const {
 }
 
 void EmulatedStreams::Enqueue(StreamHandle handle, Work work) {
+  Add(handle, {.run = std::move(work)});
+}
+
+void EmulatedStreams::EnqueueKernel(StreamHandle handle, Work work, Early early) {
+  Add(handle, {std::move(work), /*is_kernel=*/true, std::move(early)});
+}
+
+void EmulatedStreams::Add(StreamHandle handle, Piece piece) {
   if (handle == nullptr) {
-    ANNULUS_CHECK(work()) << "work without a stream has to wait";
+    ANNULUS_CHECK(piece.run()) << "work without a stream has to wait";
     return;
   }
   const bool hangs = EmulatedDevice::Get().Hangs(DeviceOf(handle));
-  if (!late_ && !hangs && Idle(handle)->work.empty() && work()) return;
+  if (!late_ && !hangs && Idle(handle)->work.empty() && piece.run()) return;
   std::lock_guard lock(mutex_);
   Stream& stream = *Idle(handle);
   ANNULUS_CHECK(stream.work.size() < kQueue) << "CUDA would wait for the device, without end";
-  stream.work.push_back(std::move(work));
+  stream.work.push_back(std::move(piece));
   ++stream.enqueued;
+}
+
+// Of the kernel behind the next one.
+void EmulatedStreams::RunEarly(Stream& stream) {
+  if (stream.work.size() < 2 || !stream.work[0].is_kernel || !stream.work[1].early) return;
+  std::exchange(stream.work[1].early, nullptr)();
 }
 
 bool EmulatedStreams::RunTo(Stream& stream, uint64_t mark) {
   // Work of this stream waits for another one, which waits for what this stream does next.
   if (stream.running) return stream.done >= mark;
   stream.running = true;
-  while (stream.done < mark && !EmulatedDevice::Get().Hangs(stream.ordinal) &&
-         stream.work.front()()) {
+  while (stream.done < mark && !EmulatedDevice::Get().Hangs(stream.ordinal)) {
+    RunEarly(stream);
+    if (!stream.work.front().run()) break;
     stream.work.pop_front();
     ++stream.done;
   }
@@ -114,10 +129,10 @@ void EmulatedStreams::Record(StreamHandle handle, EventHandle event) {
   own.time = std::make_shared<std::chrono::steady_clock::time_point>();
   own.stream = Idle(handle);
   Stream& stream = *own.stream;
-  stream.work.push_back([time = own.time] {
+  stream.work.push_back({.run = [time = own.time] {
     *time = std::chrono::steady_clock::now();
     return true;
-  });
+  }});
   own.mark = ++stream.enqueued;
   if (!late_) RunTo(stream, own.mark);
 }
@@ -128,7 +143,7 @@ void EmulatedStreams::Await(StreamHandle handle, EventHandle event) {
   if (awaited.stream == nullptr) return;
   Stream& stream = *Idle(handle);
   stream.work.push_back(
-      [from = awaited.stream, mark = awaited.mark] { return RunTo(*from, mark); });
+      {.run = [from = awaited.stream, mark = awaited.mark] { return RunTo(*from, mark); }});
   ++stream.enqueued;
   if (!late_) RunTo(stream, stream.enqueued);
 }

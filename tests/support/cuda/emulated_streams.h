@@ -21,6 +21,8 @@ class EmulatedStreams {
  public:
   // False: it cannot be done yet, and is tried again later.
   using Work = std::function<bool()>;
+  // What of a kernel may happen before the kernel in front of it. Null: nothing.
+  using Early = std::function<void()>;
 
   static EmulatedStreams& Get();
 
@@ -33,6 +35,9 @@ class EmulatedStreams {
   int DeviceOf(StreamHandle stream) const;
 
   void Enqueue(StreamHandle stream, Work work);
+  // A late stream runs `early` right before the kernel in front, so that what `early` reads too
+  // soon is what that kernel has not written yet; before nothing else, and not if there is none.
+  void EnqueueKernel(StreamHandle stream, Work work, Early early);
   // Whether the stream is empty, once it has gone as far as it can.
   bool Run(StreamHandle stream);
   // Drops all that streams have to do, and lets devices that hang go on, but not the calls that
@@ -50,9 +55,14 @@ class EmulatedStreams {
   static std::chrono::steady_clock::time_point TimeOf(EventHandle event);
 
  private:
+  struct Piece {
+    Work run;
+    bool is_kernel = false;
+    Early early = nullptr;
+  };
   struct Stream {
     int ordinal = 0;
-    std::deque<Work> work;
+    std::deque<Piece> work;
     uint64_t done = 0;      // pieces of work
     uint64_t enqueued = 0;  // of all, those done included
     bool running = false;
@@ -64,6 +74,8 @@ class EmulatedStreams {
     std::shared_ptr<std::chrono::steady_clock::time_point> time;
   };
 
+  void Add(StreamHandle stream, Piece piece);
+  static void RunEarly(Stream& stream);
   static bool RunTo(Stream& stream, uint64_t mark);
   static std::shared_ptr<Stream>& Of(StreamHandle handle) {
     return *static_cast<std::shared_ptr<Stream>*>(handle->native);
