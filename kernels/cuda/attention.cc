@@ -15,22 +15,26 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/sm80/shard_merge.h"
 #include "kernels/cuda/sm90/attention.h"
+#include "kernels/cuda/sm90/attention_pairs.h"
 #include "kernels/cuda/tuning/attention_path.h"
 #include "kernels/cuda/tuning/attention_plan.h"
 #include "kernels/cuda/tuning/invariant_plan.h"
 #include "kernels/cuda/tuning/page_runs.h"
 #include "kernels/cuda/tuning/unit_order.h"
+#include "kernels/cuda/tuning/unit_pairs.h"
 #include "kernels/ops/checks.h"
 
 namespace annulus::cuda {
 namespace {
 
-// Which kernels a table has, whether their order of summation depends on positions alone, and
-// whether units of many rows start in sections (SortUnits).
+// Which kernels a table has, whether their order of summation depends on positions alone, whether
+// units of many rows start in sections (SortUnits), and how it launches those of them that pairs of
+// blocks can serve; null: as the others.
 struct AttentionKind {
   bool hopper = false;
   bool invariant = false;
   bool sections = false;
+  PairedAttentionLaunch pairs = nullptr;
 };
 
 // What an op launches.
@@ -41,6 +45,10 @@ struct AttentionWork {
   std::vector<PageRuns> runs;
   std::vector<ShardMerge> shard_merges;
   std::vector<uint8_t> leaves;
+  bool pairs = false;  // plan.prefill is in pairs
+
+  // One for each merge and then, of pairs, the number of those that were taken.
+  size_t counters() const { return plan.merges.size() + (pairs ? 1 : 0); }
 };
 
 absl::StatusOr<PrefillPath> PathOf(const DeviceInfo& device, const AttentionParams& params,
@@ -48,6 +56,7 @@ absl::StatusOr<PrefillPath> PathOf(const DeviceInfo& device, const AttentionPara
   if (kind.invariant) return PathOfInvariant(device, params, kind.hopper);
   PrefillPath path = PathOfPrefill(device, params, kind.hopper);
   if (kind.sections) path.section_bytes = kSectionBytes;
+  path.pairs = kind.pairs != nullptr && PairsServe(params, path);
   return path;
 }
 
@@ -57,6 +66,11 @@ AttentionWork PlanWork(const DeviceInfo& device, const AttentionParams& params,
   if (!invariant) {
     work.plan = PlanAttention(params, device.multiprocessors, path.rows,
                               BlocksOfFewRows(params.shape, device), path.section_bytes);
+    work.pairs = path.pairs;
+    if (path.pairs) {
+      work.plan.prefill = PairUnits(work.plan.prefill);
+      work.plan.rounds.front().prefill = std::ssize(work.plan.prefill);
+    }
     return work;
   }
   InvariantShape shape{path.rows, /*tile_pages=*/1};
@@ -93,7 +107,7 @@ size_t UploadBytes(const AttentionParams& params, const AttentionWork& work) {
   }
   bytes += params.items.size() * sizeof(AttentionItemView);
   bytes += (plan.prefill.size() + plan.decode.size()) * sizeof(AttentionUnit);
-  bytes += plan.merges.size() * (sizeof(AttentionMerge) + sizeof(int32_t));
+  bytes += plan.merges.size() * sizeof(AttentionMerge) + work.counters() * sizeof(int32_t);
   bytes += work.shard_merges.size() * sizeof(ShardMerge) + work.leaves.size();
   return bytes + arrays * CudaStream::kUploadAlignment;
 }
@@ -101,7 +115,7 @@ size_t UploadBytes(const AttentionParams& params, const AttentionWork& work) {
 // Of one that does.
 size_t ItemBytes(const PlacedAttention& placed) {
   return placed.items.size() * sizeof(AttentionItemView) +
-         static_cast<size_t>(placed.arrivals) * sizeof(int32_t) + 2 * CudaStream::kUploadAlignment;
+         static_cast<size_t>(placed.counters) * sizeof(int32_t) + 2 * CudaStream::kUploadAlignment;
 }
 
 // A page without keys, which no row sees. Kernels may read where it lies.
@@ -173,7 +187,7 @@ absl::StatusOr<PlacedAttention> Place(CudaStream& stream, const AttentionParams&
   placed.rounds = plan.rounds;
   placed.partial_rows = plan.partial_rows;
   placed.largest_merge = plan.largest_merge;
-  placed.arrivals = std::ssize(plan.merges);
+  placed.counters = static_cast<int64_t>(work.counters());
   placed.in_shards = !work.runs.empty();
   placed.whole_boxes = work.whole_boxes;
   placed.items.reserve(params.items.size());
@@ -218,7 +232,7 @@ absl::Status SendItems(CudaStream& stream, const AttentionParams& params, Placed
     view.lse = item.state.lse;
   }
   arguments.items = stream.Upload(std::span<const AttentionItemView>(placed.items));
-  const std::vector<int32_t> none(static_cast<size_t>(placed.arrivals));
+  const std::vector<int32_t> none(static_cast<size_t>(placed.counters));
   arguments.arrivals = const_cast<int32_t*>(stream.Upload(std::span<const int32_t>(none)));
   return stream.SendUpload();
 }
@@ -243,10 +257,17 @@ absl::Status Run(CudaStream& stream, const KvPageShape& pages, AttentionShape sh
   return StatusOf(code, "attention");
 }
 
-// Units of the prefill shape.
-absl::Status RunPrefill(CudaStream& stream, const PrefillPath& path, int whole_boxes,
-                        const AttentionParams& params, int64_t units,
-                        const AttentionArguments& arguments) {
+// How units of the prefill shape are launched.
+struct PrefillWay {
+  const PrefillPath& path;
+  PairedAttentionLaunch pairs;  // if path.pairs
+  int whole_boxes;
+  int32_t* next;  // see PairedAttentionArguments
+};
+
+absl::Status RunPrefill(CudaStream& stream, const PrefillWay& way, const AttentionParams& params,
+                        int64_t units, const AttentionArguments& arguments) {
+  const PrefillPath& path = way.path;
   if (units == 0) return absl::OkStatus();
   const DType dtype = params.shape.dtype;
   if (!path.hopper) return Run(stream, params.shape, AttentionShape::kPrefill, units, arguments);
@@ -258,10 +279,15 @@ absl::Status RunPrefill(CudaStream& stream, const PrefillPath& path, int whole_b
   own.first_page = path.grid.first;
   own.page_shift = path.grid.shift;
   own.box_slots = BoxSlots(params.shape.page_tokens, dim);
-  own.whole_boxes = whole_boxes;
+  own.whole_boxes = way.whole_boxes;
   ANNULUS_ASSIGN_OR_RETURN(own.keys, EncodeTensorMap(tensors.keys));
   ANNULUS_ASSIGN_OR_RETURN(own.values, EncodeTensorMap(tensors.values));
   const int64_t blocks = std::min<int64_t>(units, stream.device().multiprocessors);
+  if (path.pairs) {
+    const int64_t clusters = std::max<int64_t>(blocks / kPairBlocks, 1);
+    return StatusOf(way.pairs(stream.handle(), clusters, {own, way.next}),
+                    "attention by pairs of blocks");
+  }
   const auto launch = dtype == DType::kBF16  ? LaunchHopperAttentionBf16
                       : dtype == DType::kF16 ? LaunchHopperAttentionF16
                                              : LaunchHopperAttentionNarrow;
@@ -281,7 +307,11 @@ absl::Status RunMerges(CudaStream& stream, const PlacedAttention& placed, int64_
 
 // Launches one round after the other.
 absl::Status RunRounds(CudaStream& stream, const PlacedAttention& placed, const PrefillPath& path,
-                       const AttentionParams& params, AttentionArguments arguments) {
+                       const AttentionKind& kind, const AttentionParams& params,
+                       AttentionArguments arguments) {
+  // The last counter is that of pairs.
+  int32_t* const next = path.pairs ? arguments.arrivals + placed.counters - 1 : nullptr;
+  const PrefillWay way{path, kind.pairs, placed.whole_boxes, next};
   const AttentionUnit* prefill = placed.prefill;
   const AttentionUnit* decode = placed.decode;
   ShardMergeArguments merges = {placed.shard_merges,
@@ -290,8 +320,7 @@ absl::Status RunRounds(CudaStream& stream, const PlacedAttention& placed, const 
                                  params.shape.v_dim, arguments.partial_o, arguments.partial_lse}};
   for (const AttentionRound& round : placed.rounds) {
     arguments.units = prefill;
-    ANNULUS_RETURN_IF_ERROR(
-        RunPrefill(stream, path, placed.whole_boxes, params, round.prefill, arguments));
+    ANNULUS_RETURN_IF_ERROR(RunPrefill(stream, way, params, round.prefill, arguments));
     arguments.units = decode;
     ANNULUS_RETURN_IF_ERROR(
         Run(stream, params.shape, AttentionShape::kDecode, round.decode, arguments));
@@ -327,7 +356,7 @@ absl::Status Attend(Stream& stream, const AttentionParams& params, const Attenti
   arguments.scale = params.scale;
   arguments.soft_cap = params.soft_cap;
   arguments.window = params.window;
-  ANNULUS_RETURN_IF_ERROR(RunRounds(*own, *placed, path, params, arguments));
+  ANNULUS_RETURN_IF_ERROR(RunRounds(*own, *placed, path, kind, params, arguments));
   if (placed == &fresh) own->kept_attention().Keep(std::move(fresh), own->upload_turn());
   return absl::OkStatus();
 }
@@ -361,6 +390,11 @@ absl::Status HopperAttention(Stream& stream, const AttentionParams& params) {
 
 absl::Status SectionedHopperAttention(Stream& stream, const AttentionParams& params) {
   return Attend(stream, params, {.hopper = true, .sections = true});
+}
+
+absl::Status PairedHopperAttention(Stream& stream, const AttentionParams& params,
+                                   PairedAttentionLaunch launch) {
+  return Attend(stream, params, {.hopper = true, .sections = true, .pairs = launch});
 }
 
 absl::Status InvariantAttention(Stream& stream, const AttentionParams& params) {

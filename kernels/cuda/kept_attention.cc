@@ -39,6 +39,7 @@ void WriteKey(const AttentionParams& params, const PrefillPath& path, bool invar
   writer.Add(path.hopper);
   writer.Add(path.rows);
   writer.Add(path.section_bytes);
+  writer.Add(path.pairs);
   writer.Add(params.shape.page_tokens);
   writer.Add(params.shape.kv_heads);
   writer.Add(params.shape.k_dim);

@@ -20,7 +20,8 @@ struct PlacedAttention {
   std::vector<AttentionRound> rounds;  // empty: there is nothing to compute
   int64_t partial_rows = 0;
   int largest_merge = 0;
-  int64_t arrivals = 0;    // that every launch needs: one for each of `merges`
+  // That every launch needs: an arrival for each of `merges` and, of pairs, those that were taken.
+  int64_t counters = 0;
   bool in_shards = false;  // parts merge in the tree of shards: see InvariantPlan
   int whole_boxes = 1;     // see HopperAttentionArguments
   // Each op sets the addresses of its queries and states, and page_offset.

@@ -4,6 +4,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/cuda/common/page_layout.h"
+#include "kernels/cuda/sm90/attention_pairs.h"
 #include "kernels/registry.h"
 
 // The host side of all ops of the tables "cuda/sm80", "cuda/sm90" and their row-invariant variants.
@@ -54,6 +55,9 @@ absl::Status HopperAttention(Stream& stream, const AttentionParams& params);
 // The same, with the units of many rows in sections of kSectionBytes (tuning/unit_order.h). On
 // trial: see trial.h.
 absl::Status SectionedHopperAttention(Stream& stream, const AttentionParams& params);
+// The same, with units of many rows in pairs where PairsServe (tuning/unit_pairs.h). On trial, too.
+absl::Status PairedHopperAttention(Stream& stream, const AttentionParams& params,
+                                   PairedAttentionLaunch launch);
 // In the order of summation of kernels/ops/attention.h (tuning/invariant_plan.h).
 absl::Status InvariantAttention(Stream& stream, const AttentionParams& params);
 absl::Status InvariantHopperAttention(Stream& stream, const AttentionParams& params);

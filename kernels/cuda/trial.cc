@@ -7,6 +7,7 @@
 #include "kernels/cuda/linear_ways.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/sm80/rows/rows_op.h"
+#include "kernels/cuda/sm90/attention_pairs.h"
 #include "kernels/cuda/sm90/coded_rows.h"
 #include "kernels/cuda/sm90/few_rows_cluster.h"
 #include "kernels/cuda/sm90/linear_cluster.h"
@@ -66,6 +67,10 @@ absl::Status TrialGatedMul(Stream& stream, const GatedMulParams& params) {
   return KeepOrLaunch(stream, {{}, params});
 }
 
+absl::Status PairedAttention(Stream& stream, const AttentionParams& params) {
+  return PairedHopperAttention(stream, params, LaunchPairedAttention);
+}
+
 }  // namespace
 
 std::optional<OpTable> TrialOf(const OpTable& table) {
@@ -77,6 +82,14 @@ std::optional<OpTable> TrialOf(const OpTable& table) {
   trial.linears = TrialLinears;
   trial.norm = TrialNorm;
   trial.gated_mul = TrialGatedMul;
+  return trial;
+}
+
+std::optional<OpTable> PairsTrialOf(const OpTable& table) {
+  std::optional<OpTable> trial = TrialOf(table);
+  if (!trial.has_value()) return trial;
+  trial->name += "-pairs";
+  trial->attention = PairedAttention;
   return trial;
 }
 

@@ -11,6 +11,8 @@ namespace annulus::cuda {
 // speed alone decides: gpu-lab times both by turns, and the slower one is deleted. No other program
 // links this, so a daemon cannot run them. Today:
 // - units of prefill attention start in sections of kv heads (tuning/unit_order.h);
+// - of bf16 pages and 65 to 128 columns they are computed in pairs, by clusters of two blocks that
+//   copy their tiles once (sm90/attention_pairs.h): only PairsTrialOf;
 // - products of 17 to 127 rows with few outputs split their depth over clusters of blocks
 //   (sm90/linear_cluster.h);
 // - a norm or a gated product is kept back until the op after it. If that is a product with
@@ -24,6 +26,9 @@ namespace annulus::cuda {
 // `table` with these ways, named after it ("cuda/sm90-trial"). Reads the weights and pages of
 // `table`. nullopt if there is nothing new for it: today for all but "cuda/sm90".
 std::optional<OpTable> TrialOf(const OpTable& table);
+// That table with attention in pairs ("cuda/sm90-trial-pairs"), which has to be faster than in
+// sections alone.
+std::optional<OpTable> PairsTrialOf(const OpTable& table);
 
 // Whether kernels that are launched on `stream` from now on may overlap, as far as they can:
 // products of up to 16 rows, norms, gated products, rope, rounding, keys into pages, attention of

@@ -19,6 +19,7 @@
 // memory (attention_widener.h), int8 to bf16 and fp8 to f16; the scales of int8 multiply scores and
 // weights.
 #include "kernels/cuda/common/launch.h"
+#include "kernels/cuda/common/multicast.h"
 #include "kernels/cuda/sm90/attention_consumer.h"
 #include "kernels/cuda/sm90/attention_producer.h"
 
@@ -45,7 +46,11 @@ struct Consumer {
   // neither products nor shuffles order memory.
   ANNULUS_DEVICE void Release(PhaseBarrier& barrier) const {
     SyncWarp();
-    if (Lane() == 0) Arrive(barrier);
+    if constexpr (C::kBlocks == 1) {
+      if (Lane() == 0) Arrive(barrier);
+    } else if (Lane() < C::kBlocks) {
+      ArriveIn(barrier, Lane());
+    }
   }
 
   ANNULUS_DEVICE TileNotes<C>& NotesOf(uint32_t t) const {

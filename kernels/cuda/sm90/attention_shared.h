@@ -26,6 +26,7 @@ struct HopperConfig {
   static constexpr int kCopyColumns = kNarrow ? kCodeColumns : kPanelColumns;
   static constexpr int kCopyPanels = (kDim + kCopyColumns - 1) / kCopyColumns;
   static constexpr int kKeys = HopperKeys(kDim);  // per tile
+  static constexpr int kBlocks = 1;               // that share their tiles: see attention_pairs.cu
   static constexpr int kConsumers = 2;
   static constexpr int kConsumerRows = 64;
   static constexpr int kConsumerThreads = kConsumers * kWarpgroup;

@@ -40,9 +40,10 @@ struct PrefillPath {
   PageGrid grid;  // for sm90/
   int rows = 0;
   int64_t section_bytes = 0;  // orders the units: see SortUnits
+  bool pairs = false;         // units go to sm90/attention_pairs.h
 };
 // `hopper`: whether the caller's table has sm90/. Looks at every page, except for ops of few rows.
-// Leaves section_bytes 0.
+// Leaves section_bytes 0, and pairs false.
 PrefillPath PathOfPrefill(const DeviceInfo& device, const AttentionParams& params, bool hopper);
 
 // The same for tables that are row_invariant, whatever rows and pages the op has. All items have

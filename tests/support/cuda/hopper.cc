@@ -1,4 +1,4 @@
-// The host meaning of kernels/cuda/common/hopper.h.
+// The host meaning of kernels/cuda/common/hopper.h and multicast.h.
 #include "kernels/cuda/common/hopper.h"
 
 #include <cstring>
@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "kernels/base/check.h"
+#include "kernels/cuda/common/multicast.h"
 #include "tests/support/cuda/block_runner.h"
+#include "tests/support/cuda/cluster_runner.h"
 
 namespace annulus::cuda {
 namespace {
@@ -20,13 +22,18 @@ struct PhaseState {
 };
 static_assert(sizeof(PhaseState) == sizeof(PhaseBarrier));
 
-PhaseState LoadPhase(const PhaseBarrier& barrier) {
-  BlockRunner::Current().CheckShared(&barrier, sizeof(barrier), sizeof(barrier), "a phase barrier");
+// Of a barrier of that block.
+PhaseState LoadPhase(const BlockRunner& block, const PhaseBarrier& barrier) {
+  block.CheckShared(&barrier, sizeof(barrier), sizeof(barrier), "a phase barrier");
   PhaseState state;
   std::memcpy(&state, &barrier, sizeof(state));
   ANNULUS_CHECK(state.arrivals <= state.expected && state.expected <= 1024)
       << "a phase barrier that was not initialised";
   return state;
+}
+
+PhaseState LoadPhase(const PhaseBarrier& barrier) {
+  return LoadPhase(BlockRunner::Current(), barrier);
 }
 
 void StorePhase(PhaseBarrier& barrier, PhaseState state) {
@@ -87,13 +94,34 @@ void InitPhaseBarrier(PhaseBarrier& barrier, int arrivals) {
   std::memcpy(&barrier, &state, sizeof(state));
 }
 
-void ArriveExpecting(PhaseBarrier& barrier, int bytes) {
-  PhaseState state = LoadPhase(barrier);
+namespace {
+
+// One arrival at a barrier of that block.
+void ArriveAt(const BlockRunner& block, PhaseBarrier& barrier, int bytes) {
+  PhaseState state = LoadPhase(block, barrier);
   ANNULUS_CHECK(state.arrivals > 0) << "more arrivals at a phase barrier than it was made for";
   ANNULUS_CHECK(bytes >= 0 && bytes < 1 << 20) << bytes << " bytes expected";
   state.bytes += bytes;
   --state.arrivals;
   StorePhase(barrier, state);
+}
+
+// Where block `rank` of the calling thread's cluster has what its own block has at `own`.
+template <class T>
+T* In(int rank, T* own) {
+  const BlockRunner& block = BlockRunner::Current();
+  const auto at = reinterpret_cast<const std::byte*>(own) - block.shared();
+  return reinterpret_cast<T*>(block.cluster().BlockAt(rank).shared() + at);
+}
+
+}  // namespace
+
+void ArriveExpecting(PhaseBarrier& barrier, int bytes) {
+  ArriveAt(BlockRunner::Current(), barrier, bytes);
+}
+
+void ArriveIn(PhaseBarrier& barrier, int rank) {
+  ArriveAt(BlockRunner::Current().cluster().BlockAt(rank), *In(rank, &barrier), 0);
 }
 
 void Arrive(PhaseBarrier& barrier) { ArriveExpecting(barrier, 0); }
@@ -115,6 +143,29 @@ void CopyBox(void* shared, const TensorMap& map, PhaseBarrier& barrier, int colu
   QueueBytes(barrier, bytes, [&runner, tensor, address, column, row, page] {
     WriteBox(runner.shared(), address, tensor, column, row, page);
   });
+}
+
+// To each block on its own, as late as it may be.
+void CopyBoxToFirst(int blocks, void* shared, const TensorMap& map, PhaseBarrier& barrier,
+                    int column, int row, int page) {
+  PagesTensor tensor;
+  std::memcpy(static_cast<void*>(&tensor), &map, sizeof(tensor));
+  BlockRunner& runner = BlockRunner::Current();
+  const int bytes = tensor.box_rows * kPanelRowBytes;
+  runner.CheckShared(shared, bytes, 8 * kPanelRowBytes, "the copy of a box");
+  const uint32_t address = SharedAddress(shared);
+  const ClusterRunner& cluster = runner.cluster();
+  ANNULUS_CHECK(blocks <= cluster.size()) << "a copy to " << blocks << " of " << cluster.size();
+  for (int rank = 0; rank < blocks; ++rank) {
+    PhaseBarrier& there = *In(rank, &barrier);
+    runner.QueueEngine([&cluster, &there, rank, tensor, address, bytes, column, row, page] {
+      const BlockRunner& block = cluster.BlockAt(rank);
+      WriteBox(block.shared(), address, tensor, column, row, page);
+      PhaseState state = LoadPhase(block, there);
+      state.bytes -= bytes;
+      StorePhase(there, state);
+    });
+  }
 }
 
 void CopyBytes(void* shared, const std::byte* source, int bytes, PhaseBarrier& barrier) {
