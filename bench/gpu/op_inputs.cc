@@ -1,6 +1,7 @@
 #include "bench/gpu/op_inputs.h"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <utility>
 
@@ -118,6 +119,17 @@ AttentionItem OpInputs::ItemOf(Sequence& sequence, const BlockLists& lists) cons
   item.state = {sequence.o.as<float>(), sequence.lse.as<float>(), rows, options_.heads,
                 options_.head_dim};
   return item;
+}
+
+absl::Status OpInputs::Attend(const OpTable& ops, Stream& stream, const Sequence& sequence,
+                              const AttentionItem& item) const {
+  AttentionParams params;
+  if (ops.row_invariant) params.shards = ShardsFor(1);
+  params.shape = sequence.shape;
+  params.heads = options_.heads;
+  params.scale = 1 / std::sqrt(static_cast<float>(options_.head_dim));
+  params.items = {&item, 1};
+  return ops.attention(stream, params);
 }
 
 absl::StatusOr<std::vector<PackedMatrix>> OpInputs::MakeWeights(DType dtype, int64_t in,

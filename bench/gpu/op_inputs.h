@@ -67,6 +67,9 @@ class OpInputs {
   // `tokens` of keys and values; the last `rows` of them attend.
   absl::StatusOr<Sequence> MakeSequence(int32_t tokens, int32_t rows, DType dtype);
   AttentionItem ItemOf(Sequence& sequence, const BlockLists& lists) const;
+  // Enqueues attention of an item of the sequence, by any table that can read its pages.
+  absl::Status Attend(const OpTable& ops, Stream& stream, const Sequence& sequence,
+                      const AttentionItem& item) const;
   // So many bytes of the same matrix that no cache holds what the next product reads.
   absl::StatusOr<std::vector<PackedMatrix>> MakeWeights(DType dtype, int64_t in, int64_t out);
   absl::StatusOr<TurnedProducts> MakeProducts(const std::vector<PackedMatrix>& weights,

@@ -1,7 +1,7 @@
 #include "bench/gpu/op_times.h"
 
 #include <algorithm>
-#include <cmath>
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,12 +14,16 @@
 #include "bench/gpu/layer_run.h"
 #include "bench/gpu/op_inputs.h"
 #include "bench/gpu/op_timer.h"
+#include "bench/gpu/step_run.h"
+#include "bench/report/statistics.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus::bench {
 namespace {
 
 constexpr double kListsCost = 0.05;  // of a dense run, that lists may take beside their pairs
+constexpr char kOverlapping[] = "-overlapping";  // behind a table's name
+constexpr int kTurns = 3;                        // of steps that are timed on streams of their own
 constexpr size_t kMostCompared = size_t{64} << 20;  // bytes of an output
 
 class OpTimes {
@@ -70,8 +74,12 @@ class OpTimes {
 
   // What every row has.
   Row RowOf(const char* op, absl::string_view dtype, int64_t size, const OpSeconds& seconds) const {
+    return RowOf(ops_.name, op, dtype, size, seconds);
+  }
+  static Row RowOf(absl::string_view kernels, const char* op, absl::string_view dtype, int64_t size,
+                   const OpSeconds& seconds) {
     Row row;
-    row.Text("kernels", ops_.name).Text("op", op).Text("dtype", dtype).Int("size", size);
+    row.Text("kernels", kernels).Text("op", op).Text("dtype", dtype).Int("size", size);
     row.Number("seconds", seconds.device, Row::Unit::kSeconds);
     row.Number("host_seconds", seconds.host, Row::Unit::kSeconds);
     return row;
@@ -107,19 +115,9 @@ class OpTimes {
     report_(row);
   }
 
-  absl::Status Attend(const OpTable& ops, const Sequence& sequence, const AttentionItem& item) {
-    AttentionParams params;
-    if (ops.row_invariant) params.shards = ShardsFor(1);
-    params.shape = sequence.shape;
-    params.heads = options_.heads;
-    params.scale = 1 / std::sqrt(static_cast<float>(options_.head_dim));
-    params.items = {&item, 1};
-    return ops.attention(*stream_, params);
-  }
-
   absl::StatusOr<OpSeconds> TimeAttention(Sequence& sequence, const BlockLists& lists) {
     const AttentionItem item = inputs_->ItemOf(sequence, lists);
-    return timer_->Time([&] { return Attend(ops_, sequence, item); });
+    return timer_->Time([&] { return inputs_->Attend(ops_, *stream_, sequence, item); });
   }
 
   static double FlopsOf(const PackedMatrix& weight, int64_t rows) {
@@ -160,9 +158,9 @@ class OpTimes {
 
   absl::Status TimeTrials() {
     if (options_.trial == nullptr) return absl::OkStatus();
-    if (Named("prefill_trial")) {
+    if (Named("prefill_trial") || Named("pairs_trial")) {
       for (const int32_t tokens : options_.trial_sequences) {
-        ANNULUS_RETURN_IF_ERROR(TimePrefillTrial(tokens));
+        ANNULUS_RETURN_IF_ERROR(TimePrefillTrials(tokens));
       }
     }
     if (Named("linear_trial")) ANNULUS_RETURN_IF_ERROR(TimeLinearTrial());
@@ -174,11 +172,12 @@ class OpTimes {
       ANNULUS_RETURN_IF_ERROR(
           TimeFewRowsTrial("down_trial", options_.intermediate, options_.hidden));
     }
-    if (Named("fp8_trial")) {
+    if (Named("fp8_trial") || Named("overlap_trial")) {
       for (const DType dtype : {DType::kBF16, DType::kF8E4M3}) {
-        ANNULUS_RETURN_IF_ERROR(TimeLayerTrial(dtype));
+        ANNULUS_RETURN_IF_ERROR(TimeLayerTrials(dtype));
       }
     }
+    if (Named("step_trial")) ANNULUS_RETURN_IF_ERROR(TimeStepTrial());
     return absl::OkStatus();
   }
 
@@ -198,11 +197,7 @@ class OpTimes {
     return absl::OkStatus();
   }
 
-  // The products are the trial's in both ways, so that only the rows before them differ.
-  absl::Status TimeLayerTrial(DType dtype) {
-    OpTable apart = *options_.trial;
-    apart.norm = ops_.norm;
-    apart.gated_mul = ops_.gated_mul;
+  absl::Status TimeLayerTrials(DType dtype) {
     const int64_t hidden = options_.hidden;
     const int64_t wide = options_.intermediate;
     LayerMatrices matrices;
@@ -213,17 +208,98 @@ class OpTimes {
     ANNULUS_ASSIGN_OR_RETURN(matrices.wide, inputs_->MakeWeights(dtype, hidden, wide));
     ANNULUS_ASSIGN_OR_RETURN(matrices.down, inputs_->MakeWeights(dtype, wide, hidden));
     ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer norm, inputs_->UploadNormal(static_cast<size_t>(hidden)));
-    for (const int64_t rows : options_.fp8_trial_rows) {
+    for (const int64_t rows : options_.layer_rows) {
       ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer residual,
                                inputs_->UploadNormal(static_cast<size_t>(rows * hidden)));
       ANNULUS_ASSIGN_OR_RETURN(
           LayerRun layer,
           LayerRun::Create(backend_, matrices, rows, residual.as<float>(), norm.as<float>()));
-      ANNULUS_RETURN_IF_ERROR(TimeTrial(
-          {"fp8_trial", dtype, rows, layer.flops()}, layer.outputs(),
-          [&](const OpTable& ops) { return layer.Run(&ops == &ops_ ? apart : ops, *stream_); }));
+      if (Named("fp8_trial")) ANNULUS_RETURN_IF_ERROR(TimeCodedRows(dtype, rows, layer));
+      if (Named("overlap_trial")) ANNULUS_RETURN_IF_ERROR(TimeOverlap(dtype, rows, layer));
     }
     return absl::OkStatus();
+  }
+
+  // The products are the trial's in both ways, so that only the rows before them differ.
+  absl::Status TimeCodedRows(DType dtype, int64_t rows, LayerRun& layer) {
+    OpTable apart = *options_.trial;
+    apart.norm = ops_.norm;
+    apart.gated_mul = ops_.gated_mul;
+    return TimeTrial(
+        {"fp8_trial", dtype, rows, layer.flops()}, layer.outputs(),
+        [&](const OpTable& ops) { return layer.Run(&ops == &ops_ ? apart : ops, *stream_); });
+  }
+
+  // By the table, and by the trial: each with kernels that overlap, and with others.
+  absl::Status TimeOverlap(DType dtype, int64_t rows, LayerRun& layer) {
+    for (const OpTable* const ops : {&ops_, options_.trial}) {
+      const auto run = [&](bool overlap) {
+        options_.overlap(*stream_, overlap);
+        const absl::Status status = layer.Run(*ops, *stream_);
+        options_.overlap(*stream_, false);
+        return status;
+      };
+      ANNULUS_RETURN_IF_ERROR(TimeWays({"overlap_trial", dtype, rows, layer.flops()},
+                                       layer.outputs(),
+                                       {ops->name, absl::StrCat(ops->name, kOverlapping)},
+                                       {[&] { return run(false); }, [&] { return run(true); }}));
+    }
+    return absl::OkStatus();
+  }
+
+  // A step as a graph, on a stream of its own whose kernels overlap or not.
+  struct StepWay {
+    std::unique_ptr<Stream> stream;
+    std::unique_ptr<StepRun> step;
+    std::unique_ptr<OpTimer> timer;
+    std::vector<double> device, host;
+  };
+  absl::StatusOr<StepWay> MakeStepWay(bool overlap) {
+    StepWay way;
+    ANNULUS_ASSIGN_OR_RETURN(way.stream, backend_.CreateStream(1));
+    options_.overlap(*way.stream, overlap);
+    ANNULUS_ASSIGN_OR_RETURN(StepRun step, StepRun::Create(backend_, ops_, *inputs_, options_));
+    way.step = std::make_unique<StepRun>(std::move(step));
+    ANNULUS_ASSIGN_OR_RETURN(
+        OpTimer timer, OpTimer::Create(backend_, *way.stream, options_.enough_seconds / kTurns, 0));
+    way.timer = std::make_unique<OpTimer>(std::move(timer));
+    return way;
+  }
+
+  // The same graph with edges of either kind: a graph that changed its kind would be built anew in
+  // every turn, so each way has a stream.
+  absl::Status TimeStepTrial() {
+    StepWay ways[2];
+    for (const bool overlap : {false, true}) {
+      ANNULUS_ASSIGN_OR_RETURN(ways[overlap], MakeStepWay(overlap));
+    }
+    std::vector<std::byte> left[2];
+    for (const int way : {0, 1}) {
+      ANNULUS_RETURN_IF_ERROR(ways[way].step->RunHeld(*ways[way].stream));
+      ANNULUS_RETURN_IF_ERROR(ways[way].stream->Synchronize());
+      ANNULUS_ASSIGN_OR_RETURN(left[way], ReadOutputs(ways[way].step->outputs()));
+    }
+    const Trial what{"step_trial", DType::kBF16, LaunchesOf(*ways[1].stream), 0};
+    const TrialNames names{ops_.name, absl::StrCat(ops_.name, kOverlapping)};
+    ANNULUS_RETURN_IF_ERROR(CheckSameBits(what, names, left[0], left[1]));
+    for (int turn = 0; turn < kTurns; ++turn) {
+      for (StepWay& way : ways) {
+        ANNULUS_ASSIGN_OR_RETURN(const OpSeconds seconds, way.timer->TimeAlone([&] {
+          return way.step->RunHeld(*way.stream);
+        }));
+        way.device.push_back(seconds.device);
+        way.host.push_back(seconds.host);
+      }
+    }
+    ReportTrial(what, names, {Median(ways[0].device), Median(ways[0].host), 0, 1},
+                {Median(ways[1].device), Median(ways[1].host), 0, 1});
+    return absl::OkStatus();
+  }
+
+  // Of one step.
+  static int64_t LaunchesOf(const Stream& stream) {
+    const GraphCounts counts = stream.graph_counts();
+    return counts.replayed / std::max<int64_t>(counts.whole + counts.in_pieces, 1);
   }
 
   // The products of a small model's layer, but for those of keys and values.
@@ -259,13 +335,24 @@ class OpTimes {
     return absl::OkStatus();
   }
 
-  absl::Status TimePrefillTrial(int32_t tokens) {
+  absl::Status TimePrefillTrials(int32_t tokens) {
     ANNULUS_ASSIGN_OR_RETURN(Sequence sequence,
                              inputs_->MakeSequence(tokens, tokens, DType::kBF16));
     const AttentionItem item = inputs_->ItemOf(sequence, {});
     DeviceBuffer* const outputs[] = {&sequence.o, &sequence.lse};
-    return TimeTrial({"prefill_trial", DType::kBF16, tokens, CausalFlops(tokens)}, outputs,
-                     [&](const OpTable& ops) { return Attend(ops, sequence, item); });
+    const auto run = [&](const OpTable& ops) {
+      return inputs_->Attend(ops, *stream_, sequence, item);
+    };
+    const double flops = CausalFlops(tokens);
+    if (Named("prefill_trial")) {
+      ANNULUS_RETURN_IF_ERROR(
+          TimeTrial({"prefill_trial", DType::kBF16, tokens, flops}, outputs, run));
+    }
+    if (!Named("pairs_trial")) return absl::OkStatus();
+    const OpTable& trial = *options_.trial;
+    const OpTable& pairs = *options_.pairs;
+    return TimeWays({"pairs_trial", DType::kBF16, tokens, flops}, outputs, {trial.name, pairs.name},
+                    {[&] { return run(trial); }, [&] { return run(pairs); }});
   }
 
   struct Trial {
@@ -276,28 +363,50 @@ class OpTimes {
     size_t bytes = 0;  // of weights, if they bound the time
   };
 
-  // Times `run` by the table and by the trial in turn. INTERNAL if they leave different bits in the
-  // first kMostCompared bytes of each output.
+  // Of the old way and the new one.
+  struct TrialNames {
+    std::string old_way;
+    std::string new_way;
+  };
+
+  // Times `run` by the table and by the trial in turn.
   absl::Status TimeTrial(const Trial& what, std::span<DeviceBuffer* const> outputs,
                          const std::function<absl::Status(const OpTable&)>& run) {
-    const std::function<absl::Status()> runs[] = {[&] { return run(ops_); },
-                                                  [&] { return run(*options_.trial); }};
-    ANNULUS_ASSIGN_OR_RETURN(const std::vector<std::byte> old, OutputsOf(runs[0], outputs));
-    ANNULUS_ASSIGN_OR_RETURN(const std::vector<std::byte> trial, OutputsOf(runs[1], outputs));
-    if (trial != old) {
-      return absl::InternalError(absl::StrCat(what.op, " of ", DTypeName(what.dtype), ", ",
-                                              what.size, ": ", options_.trial->name,
-                                              " has other bits than ", ops_.name));
-    }
-    ANNULUS_ASSIGN_OR_RETURN(const std::vector<OpSeconds> seconds, timer_->TimeInTurn(runs));
-    Row row = RowOf(what.op, DTypeName(what.dtype), what.size, seconds[1]);
-    row.Text("trial", options_.trial->name);
-    AddFlops(row, what.flops, seconds[1]);
-    if (what.bytes > 0) AddBytes(row, static_cast<double>(what.bytes), seconds[1]);
-    row.Number("old_seconds", seconds[0].device, Row::Unit::kSeconds);
-    row.Number("ratio_to_old", seconds[1].device / seconds[0].device);
-    Report(row, seconds[1]);
+    return TimeWays(what, outputs, {ops_.name, options_.trial->name},
+                    {[&] { return run(ops_); }, [&] { return run(*options_.trial); }});
+  }
+
+  // Times the old way and the new one in turn. INTERNAL if they leave different bits in the first
+  // kMostCompared bytes of each output.
+  absl::Status TimeWays(const Trial& what, std::span<DeviceBuffer* const> outputs,
+                        const TrialNames& names,
+                        const std::array<std::function<absl::Status()>, 2>& ways) {
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<std::byte> old, OutputsOf(ways[0], outputs));
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<std::byte> trial, OutputsOf(ways[1], outputs));
+    ANNULUS_RETURN_IF_ERROR(CheckSameBits(what, names, old, trial));
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<OpSeconds> seconds, timer_->TimeInTurn(ways));
+    ReportTrial(what, names, seconds[0], seconds[1]);
     return absl::OkStatus();
+  }
+
+  static absl::Status CheckSameBits(const Trial& what, const TrialNames& names,
+                                    const std::vector<std::byte>& old,
+                                    const std::vector<std::byte>& trial) {
+    if (trial == old) return absl::OkStatus();
+    return absl::InternalError(absl::StrCat(what.op, " of ", DTypeName(what.dtype), ", ", what.size,
+                                            ": ", names.new_way, " has other bits than ",
+                                            names.old_way));
+  }
+
+  void ReportTrial(const Trial& what, const TrialNames& names, const OpSeconds& old,
+                   const OpSeconds& seconds) {
+    Row row = RowOf(names.old_way, what.op, DTypeName(what.dtype), what.size, seconds);
+    row.Text("trial", names.new_way);
+    if (what.flops > 0) AddFlops(row, what.flops, seconds);
+    if (what.bytes > 0) AddBytes(row, static_cast<double>(what.bytes), seconds);
+    row.Number("old_seconds", old.device, Row::Unit::kSeconds);
+    row.Number("ratio_to_old", seconds.device / old.device);
+    Report(row, seconds);
   }
 
   // What `run` leaves in outputs that are cleared before.
@@ -309,9 +418,13 @@ class OpTimes {
       ANNULUS_RETURN_IF_ERROR(backend_.Copy(*stream_, output->data(), zeros.data(), bytes));
     }
     ANNULUS_RETURN_IF_ERROR(run());
+    return ReadOutputs(outputs);
+  }
+
+  absl::StatusOr<std::vector<std::byte>> ReadOutputs(std::span<DeviceBuffer* const> outputs) {
     std::vector<std::byte> left;
     for (const DeviceBuffer* const output : outputs) {
-      const size_t bytes = std::min(output->size(), zeros.size());
+      const size_t bytes = std::min(output->size(), kMostCompared);
       left.resize(left.size() + bytes);
       ANNULUS_RETURN_IF_ERROR(
           backend_.Copy(*stream_, left.data() + left.size() - bytes, output->data(), bytes));
@@ -344,52 +457,16 @@ class OpTimes {
     return absl::OkStatus();
   }
 
-  // Of one row, what a layer launches: a norm and a product four times, attention, a gated product.
-  absl::Status RunStep(const Sequence& sequence, const AttentionItem& item,
-                       const PackedMatrix& weight, MatrixView row, MatrixView other) {
-    const auto product = [&](ConstMatrixView input, MatrixView output) {
-      LinearParams params;
-      params.input = input;
-      params.weight = &weight;
-      params.output = output;
-      return ops_.linear(*stream_, params);
-    };
-    for (int layer = 0; layer < options_.step_layers; ++layer) {
-      for (int block = 0; block < 4; ++block) {
-        ANNULUS_RETURN_IF_ERROR(ops_.norm(*stream_, {row, other.row(1), {1e-5f}, row, false}));
-        ANNULUS_RETURN_IF_ERROR(product(row, other.row_range(0, 1)));
-      }
-      ANNULUS_RETURN_IF_ERROR(Attend(ops_, sequence, item));
-      ANNULUS_RETURN_IF_ERROR(
-          ops_.gated_mul(*stream_, {other.row_range(0, 1), row, row, Activation::kSilu, 0, 0}));
-    }
-    return absl::OkStatus();
-  }
-
   // The same step launched one by one, and held back and launched as a graph.
   absl::Status TimeSteps() {
-    const int64_t columns = options_.step_columns;
-    ANNULUS_ASSIGN_OR_RETURN(Sequence sequence,
-                             inputs_->MakeSequence(options_.step_tokens, 1, DType::kBF16));
-    const AttentionItem item = inputs_->ItemOf(sequence, {});
-    const std::vector<float> values = Normal(static_cast<size_t>(columns * columns), 0.02f);
-    ANNULUS_ASSIGN_OR_RETURN(
-        const PackedMatrix weight,
-        PackMatrix(ops_, backend_, {values.data(), DType::kF32, columns, columns}, DType::kBF16));
-    const auto row_count = static_cast<size_t>(columns);
-    ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer row, inputs_->UploadNormal(row_count));
-    ANNULUS_ASSIGN_OR_RETURN(DeviceBuffer other, inputs_->UploadNormal(2 * row_count));
-    const MatrixView row_view{row.as<float>(), 1, columns, columns};
-    const MatrixView other_view{other.as<float>(), 2, columns, columns};
-    const auto run = [&] { return RunStep(sequence, item, weight, row_view, other_view); };
-    ANNULUS_ASSIGN_OR_RETURN(const OpSeconds single, timer_->TimeAlone(run));
+    ANNULUS_ASSIGN_OR_RETURN(StepRun step, StepRun::Create(backend_, ops_, *inputs_, options_));
+    ANNULUS_ASSIGN_OR_RETURN(const OpSeconds single,
+                             timer_->TimeAlone([&] { return step.Run(*stream_); }));
     const GraphCounts before = stream_->graph_counts();
     int64_t steps = 0;
     const auto run_graph = [&]() -> absl::Status {
       ++steps;
-      ANNULUS_ASSIGN_OR_RETURN(const auto held, stream_->BeginGraph());
-      ANNULUS_RETURN_IF_ERROR(run());
-      return held->Launch();
+      return step.RunHeld(*stream_);
     };
     ANNULUS_ASSIGN_OR_RETURN(const OpSeconds graph, timer_->TimeAlone(run_graph));
     const GraphCounts after = stream_->graph_counts();

@@ -38,10 +38,15 @@ struct OpTimesOptions {
   // Compared by ops of *_trial with the table; reads its weights and pages. Null: there is none,
   // and those ops give no rows.
   const OpTable* trial = nullptr;
-  std::vector<int32_t> trial_sequences = {32768, 131072};  // for prefill_trial
+  // Compared with `trial` by pairs_trial. Set where `trial` is.
+  const OpTable* pairs = nullptr;
+  // Whether kernels that are launched on a stream from now on may overlap, for overlap_trial and
+  // step_trial. Set where `trial` is.
+  std::function<void(Stream&, bool)> overlap;
+  std::vector<int32_t> trial_sequences = {32768, 131072};  // for prefill_trial and pairs_trial
   std::vector<int64_t> few_rows = {1, 8, 16};              // for gate_trial and down_trial
   std::vector<int64_t> trial_rows = {1, 17, 64, 127};      // for linear_trial
-  std::vector<int64_t> fp8_trial_rows = {1, 16};           // for fp8_trial
+  std::vector<int64_t> layer_rows = {1, 16};               // for fp8_trial and overlap_trial
   int64_t trial_hidden = 896;                              // of its layer: Qwen2.5 0.5B
   int64_t trial_intermediate = 4864;
 };
@@ -57,11 +62,13 @@ struct OpTimesOptions {
 //   and int8;
 // - prefill attention in bf16 over block lists;
 // - if `only` names it, "prefill_trial": causal prefill attention in bf16 by the table and by
-//   `trial` in turn; "linear_trial": the same of the products of a small model's layer;
-//   "gate_trial" and "down_trial": of linear layers of few rows in int4, int8, fp8 (inputs too) and
-//   bf16, to and from the intermediate columns; "fp8_trial": of the norms and the gated product of
-//   a layer, timed with its products, which are those of `trial` in both. In bf16 too, where they
-//   should take the same time. An error if bits differ.
+//   `trial` in turn; "pairs_trial": the same by `trial` and by `pairs`; "linear_trial": the same of
+//   the products of a small model's layer; "gate_trial" and "down_trial": of linear layers of few
+//   rows in int4, int8, fp8 (inputs too) and bf16, to and from the intermediate columns;
+//   "fp8_trial": of the norms and the gated product of a layer, timed with its products, which are
+//   those of `trial` in both. In bf16 too, where they should take the same time; "overlap_trial":
+//   of such a layer, by the table and by `trial`, without and with kernels that overlap;
+//   "step_trial": of step_graph by the table, likewise. An error if bits differ.
 //
 // `seconds` is the device's time, from events around many runs in a row; `host_seconds` is the time
 // from a call until the host knows that it is done (OpTimer). Rates refer to `seconds`: FLOP/s of

@@ -116,7 +116,7 @@ has 'failed: 0'
 has '"ratio_to_old":0.5'
 (($(wc -l <"$said") == 3)) || fail "not one call of each program: $(cat "$said")"
 grep -q '^tests/kernels_gpu_test --gtest_filter=[^ ]*MergeTest' "$said" || fail 'no short tests'
-grep -q '^gpu-lab .*--ops [^ ]*prefill_trial,linear_trial,gate_trial,down_trial,fp8_trial ' "$said" || fail 'gpu-lab was not asked for what is on trial'
+grep -q '^gpu-lab .*--ops [^ ]*prefill_trial,pairs_trial,linear_trial,gate_trial,down_trial,fp8_trial,overlap_trial,step_trial ' "$said" || fail 'gpu-lab was not asked for what is on trial'
 grep -q '^gpu-model .*--streams 1,64 ' "$said" || fail 'no streams'
 seconds=$(awk '{s += $1 == "-k" ? $2 + $3 : $1} END {print s}' "$folder/limits")
 ((seconds > 60 && seconds <= 300)) || fail "the steps may take $seconds s"

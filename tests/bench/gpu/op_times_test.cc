@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/ops.h"
@@ -14,6 +15,8 @@
 
 namespace annulus::bench {
 namespace {
+
+using ::testing::AnyOf;
 
 // On an emulated GPU, whose memory the host cannot touch: the figures mean nothing, but every op is
 // set up and run as on a real one.
@@ -43,7 +46,7 @@ OpTimesOptions SmallOptions() {
   options.trial_sequences = {90, 200};
   options.few_rows = {1, 9};
   options.trial_rows = {1, 20};
-  options.fp8_trial_rows = {2};
+  options.layer_rows = {2};
   options.trial_hidden = 64;
   options.trial_intermediate = 96;
   options.copied_bytes = 4096;
@@ -69,7 +72,12 @@ void CheckFigures(const nlohmann::json& row) {
     EXPECT_GT(number("of_copy"), 0);
   }
   if (op.ends_with("_trial")) {
-    EXPECT_EQ(row.at("trial"), "cuda/sm90-trial");
+    const std::string kernels = row.at("kernels");
+    const bool overlaps = op == "overlap_trial" || op == "step_trial";
+    const char* const ending = overlaps              ? "-overlapping"
+                               : op == "pairs_trial" ? "-pairs"
+                                                     : "-trial";
+    EXPECT_EQ(row.at("trial"), kernels + ending);
     EXPECT_NEAR(number("ratio_to_old"), number("seconds") / number("old_seconds"), 1e-3);
   }
   if (op == "prefill" || op == "decode" || op == "linear") {
@@ -89,7 +97,8 @@ std::map<std::string, int> OpTimesTest::Measure(const OpTimesOptions& options) {
       MeasureOps(*backend, *registry.Available("cuda").front(), options, [&](const Row& row) {
         const nlohmann::json json = nlohmann::json::parse(row.Json());
         ++rows[json.at("op").get<std::string>()];
-        EXPECT_EQ(json.at("kernels"), registry.Available("cuda").front()->name);
+        const std::string table = registry.Available("cuda").front()->name;
+        EXPECT_THAT(json.at("kernels").get<std::string>(), AnyOf(table, table + "-trial"));
         EXPECT_GT(json.at("seconds").get<double>(), 0);
         EXPECT_GT(json.at("host_seconds").get<double>(), 0);
         CheckFigures(json);
@@ -115,15 +124,22 @@ TEST_F(OpTimesTest, PrefillIsTimedAlone) {
 // Only where it is named and there is one.
 TEST_F(OpTimesTest, WhatIsOnTrialIsTimedBesideTheTable) {
   OpTimesOptions options = SmallOptions();
-  options.only = {"prefill_trial", "gate_trial", "down_trial", "linear_trial", "fp8_trial"};
+  options.only = {"prefill_trial", "gate_trial",    "down_trial", "linear_trial",
+                  "fp8_trial",     "overlap_trial", "step_trial", "pairs_trial"};
   EXPECT_EQ(Measure(options), (std::map<std::string, int>{}));
   const OpTable trial = cuda::TrialOf(cuda::HopperOps()).value();
   options.trial = &trial;
+  const OpTable pairs = cuda::PairsTrialOf(cuda::HopperOps()).value();
+  options.pairs = &pairs;
+  options.overlap = cuda::LetKernelsOverlap;
   EXPECT_EQ(Measure(options), (std::map<std::string, int>{{"prefill_trial", 2},
+                                                          {"pairs_trial", 2},
                                                           {"gate_trial", 8},
                                                           {"down_trial", 8},
                                                           {"linear_trial", 2},
-                                                          {"fp8_trial", 2}}));
+                                                          {"fp8_trial", 2},
+                                                          {"overlap_trial", 4},
+                                                          {"step_trial", 1}}));
   options.only = {"copy"};
   EXPECT_EQ(Measure(options), (std::map<std::string, int>{{"copy", 1}}));
 }
