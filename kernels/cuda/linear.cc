@@ -372,6 +372,20 @@ absl::Status Multiply(SharedInput& shared, const LinearParams& params) {
   return LinearByKernels(shared, ArgumentsOf(params));
 }
 
+// Products that the table's joint way takes together.
+absl::Status MultiplyTogether(SharedInput& shared, std::span<const LinearParams> parts) {
+  const bool codes = parts.front().activations == Activations::kFp8;
+  if (codes) shared.TakeRows(parts.front().input);
+  ANNULUS_ASSIGN_OR_RETURN(const CudaStream* const own, BeginWork(shared.stream()));
+  std::vector<LinearArguments> products;
+  for (const LinearParams& part : parts) {
+    products.push_back(ArgumentsOf(part));
+    if (codes) ANNULUS_RETURN_IF_ERROR(TakeCodes(shared, products.back()));
+  }
+  return StatusOf(shared.ways().joint.launch(shared.stream().handle(), own->device(), products),
+                  "linears of the same rows");
+}
+
 // Of some rows of weights, to a device that has nothing else to do.
 constexpr std::chrono::seconds kLongestCopy{60};
 
@@ -435,7 +449,13 @@ absl::Status LinearsBy(const LinearWays& ways, Stream& stream,
                        std::span<const LinearParams> parts) {
   CheckLinears(parts);
   SharedInput shared(AsCudaStream(stream), ways);
-  for (const LinearParams& part : parts) ANNULUS_RETURN_IF_ERROR(Multiply(shared, part));
+  while (!parts.empty()) {
+    const size_t joint =
+        ways.joint.count == nullptr ? 0 : ways.joint.count(parts, shared.stream().device());
+    ANNULUS_RETURN_IF_ERROR(joint == 0 ? Multiply(shared, parts.front())
+                                       : MultiplyTogether(shared, parts.first(joint)));
+    parts = parts.subspan(std::max<size_t>(joint, 1));
+  }
   return absl::OkStatus();
 }
 

@@ -1,6 +1,7 @@
 #ifndef ANNULUS_KERNELS_CUDA_LINEAR_WAYS_H_
 #define ANNULUS_KERNELS_CUDA_LINEAR_WAYS_H_
 
+#include <cstddef>
 #include <span>
 
 #include "absl/status/status.h"
@@ -28,6 +29,17 @@ using ManyRowsLaunch = int (*)(StreamHandle stream, const DeviceInfo& device,
 // CUDA's error number.
 using CodedRowsLaunch = int (*)(StreamHandle stream, const CodedRowsArguments& arguments);
 
+// Several products of the same rows of inputs, in one launch.
+struct JointWay {
+  // How many of `parts`, from the first on, are one launch on such a device. 0: the first goes one
+  // of the other ways. Null: so do all. Pure.
+  size_t (*count)(std::span<const LinearParams> parts, const DeviceInfo& device) = nullptr;
+  // Of inputs that are not rounded; with Activations::kFp8 they are codes in float32. Returns 0 or
+  // CUDA's error number.
+  int (*launch)(StreamHandle stream, const DeviceInfo& device,
+                std::span<const LinearArguments> products) = nullptr;
+};
+
 // How an op table computes its products.
 struct LinearWays {
   bool with_library = true;  // products of many rows may go to cuBLASLt
@@ -36,6 +48,7 @@ struct LinearWays {
   // For products that take codes of rows that the stream keeps back (CudaStream::KeepRows), of all
   // sizes that the table keeps back. Null: those rows are made first, and then rounded.
   CodedRowsLaunch coded_rows = nullptr;
+  JointWay joint = {};  // comes before all others
 };
 
 // OpTable::linears in these ways.

@@ -1,5 +1,7 @@
 #include "kernels/cuda/trial.h"
 
+#include <algorithm>
+
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cuda/cuda_stream.h"
@@ -11,8 +13,10 @@
 #include "kernels/cuda/sm90/coded_rows.h"
 #include "kernels/cuda/sm90/few_rows_cluster.h"
 #include "kernels/cuda/sm90/linear_cluster.h"
+#include "kernels/cuda/sm90/linear_warpgroups.h"
 #include "kernels/cuda/tuning/cluster_plan.h"
 #include "kernels/cuda/tuning/coded_rows_plan.h"
+#include "kernels/cuda/tuning/warpgroup_plan.h"
 #include "kernels/ops/checks.h"
 
 namespace annulus::cuda {
@@ -45,6 +49,36 @@ absl::Status TrialLinears(Stream& stream, std::span<const LinearParams> parts) {
 
 absl::Status TrialLinear(Stream& stream, const LinearParams& params) {
   return TrialLinears(stream, {&params, 1});
+}
+
+int LaunchWholeDepth(StreamHandle stream, const DeviceInfo&, const ManyRowsArguments& arguments) {
+  return LaunchLinearTensor(stream, arguments);
+}
+
+int LaunchTogether(StreamHandle stream, const DeviceInfo& device,
+                   std::span<const LinearArguments> products) {
+  WarpgroupArguments arguments{};
+  std::copy(products.begin(), products.end(), arguments.products);
+  arguments.count = static_cast<int>(products.size());
+  int64_t tiles = 0;
+  for (const LinearArguments& product : products) {
+    tiles += WarpgroupTiles(product.weight.out_features);
+  }
+  const LinearArguments& first = products.front();
+  arguments.shape = WarpgroupShapeOf(
+      {first.output.rows, first.weight.in_features, tiles, first.weight.dtype}, device);
+  return LaunchLinearWarpgroups(stream, arguments);
+}
+
+absl::Status WarpgroupLinears(Stream& stream, std::span<const LinearParams> parts) {
+  return LinearsBy({.with_library = true,
+                    .many_rows = LaunchWholeDepth,
+                    .joint = {ProductsTogether, LaunchTogether}},
+                   stream, parts);
+}
+
+absl::Status WarpgroupLinear(Stream& stream, const LinearParams& params) {
+  return WarpgroupLinears(stream, {&params, 1});
 }
 
 absl::Status KeepOrLaunch(Stream& stream, const RowsOp& op) {
@@ -99,6 +133,15 @@ void LetKernelsOverlap(Stream& stream, bool overlap) {
       << "kernels that overlap at compute capability " << own.device().major << "."
       << own.device().minor << "; allowed: 9.0";
   own.handle()->overlaps = overlap;
+}
+
+std::optional<OpTable> WarpgroupTrialOf(const OpTable& table) {
+  if (table.attention != HopperAttention) return std::nullopt;
+  OpTable trial = table;
+  trial.name += "-warpgroups";
+  trial.linear = WarpgroupLinear;
+  trial.linears = WarpgroupLinears;
+  return trial;
 }
 
 }  // namespace annulus::cuda

@@ -35,6 +35,11 @@ std::optional<OpTable> PairsTrialOf(const OpTable& table);
 // few rows, merges. At first they may not. The stream must be of a GPU of compute capability 9.0.
 void LetKernelsOverlap(Stream& stream, bool overlap);
 
+// The same with another way for products of 17 to 127 rows, and nothing else: by wgmma, those of
+// the same inputs in one launch (sm90/linear_warpgroups.h). Named "cuda/sm90-warpgroups". In the
+// emulation it has the bits of the old way; on a GPU gpu-lab counts those that differ.
+std::optional<OpTable> WarpgroupTrialOf(const OpTable& table);
+
 }  // namespace annulus::cuda
 
 #endif  // ANNULUS_KERNELS_CUDA_TRIAL_H_

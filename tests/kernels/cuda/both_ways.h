@@ -28,11 +28,15 @@ struct ProductSize {
   int64_t out;
 };
 
-// Products of "cuda/sm90" and of what is on trial beside it, on a stream of such a device.
+// Products of "cuda/sm90" and of a table that is on trial beside it, on a stream of such a device.
 class BothWays {
  public:
-  BothWays(const ProductSize& shape, const DeviceInfo& device)
-      : shape_(shape), input_(shape.rows, shape.in, 1), source_(shape.out, shape.in) {
+  BothWays(const ProductSize& shape, const DeviceInfo& device,
+           const OpTable& trial = TrialOf(HopperOps()).value())
+      : shape_(shape),
+        trial_(trial),
+        input_(shape.rows, shape.in, 1),
+        source_(shape.out, shape.in) {
     std::mt19937 random(static_cast<uint32_t>(shape.in));
     input_.FillNormal(random);
     source_.FillNormal(random);
@@ -75,7 +79,7 @@ class BothWays {
  private:
   const ProductSize shape_;
   const OpTable old_ = HopperOps();
-  const OpTable trial_ = TrialOf(HopperOps()).value();
+  const OpTable trial_;
   testing::TestMatrix input_;
   testing::TestMatrix source_;
   testing::TestMatrix bias_{1, shape_.out};
@@ -83,8 +87,9 @@ class BothWays {
 };
 
 // Of every dtype of weights that tensor cores multiply, and of fp8 with inputs that are codes too.
-inline void ExpectSameBitsOfAll(const ProductSize& shape, const DeviceInfo& device) {
-  BothWays both(shape, device);
+inline void ExpectSameBitsOfAll(const ProductSize& shape, const DeviceInfo& device,
+                                const OpTable& trial = TrialOf(HopperOps()).value()) {
+  BothWays both(shape, device, trial);
   for (const DType dtype : testing::kWeightDTypes) {
     if (dtype == DType::kF32 || dtype == DType::kF16) continue;
     SCOPED_TRACE(::testing::Message() << DTypeName(dtype) << " in " << shape.in << " out "

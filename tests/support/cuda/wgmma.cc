@@ -1,10 +1,11 @@
-// The host meaning of kernels/cuda/common/wgmma.h.
+// The host meaning of kernels/cuda/common/wgmma.h and wgmma_rows.h.
 #include "kernels/cuda/common/wgmma.h"
 
 #include <array>
 #include <cstring>
 
 #include "kernels/base/check.h"
+#include "kernels/cuda/common/wgmma_rows.h"
 #include "tests/support/cuda/block_runner.h"
 #include "tests/support/cuda/operand.h"
 
@@ -55,6 +56,7 @@ struct WgmmaLane {
   uint64_t a_matrix;
   uint64_t b_matrix;
   bool add;
+  bool depth_down = false;  // of b: a row for each step of depth
 };
 
 // One warp's 16 rows of a product.
@@ -71,7 +73,7 @@ struct WarpProduct {
     const Described matrix(lanes[0].b_matrix);
     for (uint32_t k = 0; k < 16; ++k) {
       for (uint32_t n = 0; n < kColumns; ++n) {
-        b[k][n] = WidenOperand<T>(ElementOf(matrix, lanes[0].a != nullptr, n, k));
+        b[k][n] = WidenOperand<T>(ElementOf(matrix, lanes[0].depth_down, n, k));
       }
     }
     for (int row = 0; row < 16; ++row) {
@@ -159,22 +161,32 @@ void MultiplyShared(Float16, float (&d)[64], uint64_t a, uint64_t b, bool add) {
   Product<Float16, 128>({d, nullptr, a, b, add});
 }
 void MultiplyRegisters(BFloat16, float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
-  Product<BFloat16, 64>({d, a, 0, b, true});
+  Product<BFloat16, 64>({d, a, 0, b, true, /*depth_down=*/true});
 }
 void MultiplyRegisters(Float16, float (&d)[32], const uint32_t (&a)[4], uint64_t b) {
-  Product<Float16, 64>({d, a, 0, b, true});
+  Product<Float16, 64>({d, a, 0, b, true, /*depth_down=*/true});
 }
 void MultiplyRegisters(BFloat16, float (&d)[64], const uint32_t (&a)[4], uint64_t b) {
-  Product<BFloat16, 128>({d, a, 0, b, true});
+  Product<BFloat16, 128>({d, a, 0, b, true, /*depth_down=*/true});
 }
 void MultiplyRegisters(Float16, float (&d)[64], const uint32_t (&a)[4], uint64_t b) {
-  Product<Float16, 128>({d, a, 0, b, true});
+  Product<Float16, 128>({d, a, 0, b, true, /*depth_down=*/true});
 }
 void MultiplyRegisters(BFloat16, float (&d)[128], const uint32_t (&a)[4], uint64_t b) {
-  Product<BFloat16, 256>({d, a, 0, b, true});
+  Product<BFloat16, 256>({d, a, 0, b, true, /*depth_down=*/true});
 }
 void MultiplyRegisters(Float16, float (&d)[128], const uint32_t (&a)[4], uint64_t b) {
-  Product<Float16, 256>({d, a, 0, b, true});
+  Product<Float16, 256>({d, a, 0, b, true, /*depth_down=*/true});
+}
+
+void MultiplyByRows(BFloat16, float (&d)[16], const uint32_t (&a)[4], uint64_t b, bool add) {
+  Product<BFloat16, 32>({d, a, 0, b, add});
+}
+void MultiplyByRows(BFloat16, float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool add) {
+  Product<BFloat16, 64>({d, a, 0, b, add});
+}
+void MultiplyByRows(BFloat16, float (&d)[64], const uint32_t (&a)[4], uint64_t b, bool add) {
+  Product<BFloat16, 128>({d, a, 0, b, add});
 }
 
 }  // namespace annulus::cuda
