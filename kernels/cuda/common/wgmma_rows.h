@@ -8,7 +8,7 @@
 
 // Products of a warpgroup (wgmma.h) with a in registers and b in shared memory in rows of depth
 // (PanelMatrix with kOnePanel), a row for each column of d. So weights that are widened in
-// registers multiply rows of inputs as they are stored. N is 32, 64 or 128.
+// registers multiply rows of inputs as they are stored. N is 32 or 64.
 //
 // MultiplyByRows: d = a b or, with `add`, d += a b. The rules of wgmma.h hold.
 
@@ -21,17 +21,10 @@ namespace annulus::cuda {
       "+f"(d[i + 6]), "+f"(d[i + 7])
 #define ANNULUS_D16 ANNULUS_D8(0), ANNULUS_D8(8)
 #define ANNULUS_D32 ANNULUS_D16, ANNULUS_D8(16), ANNULUS_D8(24)
-#define ANNULUS_D64 ANNULUS_D32, ANNULUS_D8(32), ANNULUS_D8(40), ANNULUS_D8(48), ANNULUS_D8(56)
 #define ANNULUS_D16_TEXT "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
 #define ANNULUS_D32_TEXT \
   ANNULUS_D16_TEXT       \
   ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define ANNULUS_D64_TEXT                                                                  \
-  ANNULUS_D32_TEXT                                                                        \
-  ", "                                                                                    \
-  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, " \
-  "%49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-
 #define ANNULUS_MULTIPLY_BY_ROWS(columns, text, operands, a_, b_, add_)                            \
   ANNULUS_DEVICE void MultiplyByRows(BFloat16, float(&d)[columns / 2], const uint32_t(&a)[4],      \
                                      uint64_t b, bool add) {                                       \
@@ -45,22 +38,18 @@ namespace annulus::cuda {
   }
 ANNULUS_MULTIPLY_BY_ROWS(32, ANNULUS_D16_TEXT, ANNULUS_D16, "%16, %17, %18, %19", "20", "21")
 ANNULUS_MULTIPLY_BY_ROWS(64, ANNULUS_D32_TEXT, ANNULUS_D32, "%32, %33, %34, %35", "36", "37")
-ANNULUS_MULTIPLY_BY_ROWS(128, ANNULUS_D64_TEXT, ANNULUS_D64, "%64, %65, %66, %67", "68", "69")
 
 #undef ANNULUS_D8
 #undef ANNULUS_D16
 #undef ANNULUS_D32
-#undef ANNULUS_D64
 #undef ANNULUS_D16_TEXT
 #undef ANNULUS_D32_TEXT
-#undef ANNULUS_D64_TEXT
 #undef ANNULUS_MULTIPLY_BY_ROWS
 
 #else
 
 void MultiplyByRows(BFloat16, float (&d)[16], const uint32_t (&a)[4], uint64_t b, bool add);
 void MultiplyByRows(BFloat16, float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool add);
-void MultiplyByRows(BFloat16, float (&d)[64], const uint32_t (&a)[4], uint64_t b, bool add);
 
 #endif
 

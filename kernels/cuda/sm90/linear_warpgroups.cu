@@ -225,10 +225,12 @@ ANNULUS_DEVICE int SumAt(int row, int output) {
 // A thread's sums, to the block's shared memory.
 template <int kRows>
 ANNULUS_DEVICE void LeaveTile(const TileSums<kRows>& sums, float* tile) {
+  const int row = Lane() % 4 * 2;  // SumAt exchanges the same in rows 1, 8, 9, 16 .. on
   const int output = WarpIndex() % kWarpsOfTile * 16 + Lane() / 4;
+  float* const own[2] = {tile + SumAt(row, output), tile + SumAt(row, output + 8)};
 #pragma unroll
   for (int i = 0; i < kRows / 2; ++i) {
-    tile[SumAt(i / 4 * 8 + Lane() % 4 * 2 + i % 2, output + i / 2 % 2 * 8)] = sums[i];
+    own[i / 2 % 2][(i / 4 * 8 + i % 2) * kTileWidth] = sums[i];
   }
 }
 
@@ -332,12 +334,11 @@ template <CodeForm kForm>
 ANNULUS_DEVICE void MultiplyForm(const WarpgroupArguments& a) {
   if (a.shape.rows == 32) {
     MultiplyTogether<kForm, 32>(a);
-  } else if (kForm == CodeForm::kFourBits || a.shape.rows == 64) {
-    MultiplyTogether<kForm, 64>(a);
-  } else if constexpr (kForm != CodeForm::kFourBits) {
-    MultiplyTogether<kForm, 128>(a);
+  } else {
+    MultiplyTogether<kForm, kMostTileRows>(a);
   }
 }
+static_assert(kMostTileRows == 64);
 
 ANNULUS_CLUSTER_KERNEL(kDepthParts, kThreads, 2)
 LinearWarpgroupsKernel(ANNULUS_ARGUMENT WarpgroupArguments a) {

@@ -13,7 +13,8 @@ namespace annulus::cuda {
 // trial: see trial.h.
 //
 // wgmma multiplies 64 rows by 8 to 256 columns. Rows of inputs as its 64 would mostly be padding,
-// so weights are: a tile is kWarpgroupOutputs outputs by `rows` rows of inputs (wgmma's N). Weights
+// so weights are: a tile is kWarpgroupOutputs outputs by 32 or 64 rows of inputs (wgmma's N). With
+// 128, sums would not leave registers for two blocks of a multiprocessor. Weights
 // come to registers, where codes are widened; a warp streams its 16 outputs of a tile through a
 // ring of its own, as in linear_few_rows.cu. 8 blocks, one for each part of the depth, are a
 // cluster with a stripe of the tiles. A block keeps its part of the inputs in shared memory,
@@ -30,9 +31,10 @@ namespace annulus::cuda {
 inline constexpr int kMostTogether = 3;
 inline constexpr int64_t kWarpgroupOutputs = 64;
 inline constexpr int kWarpgroups = 2;  // of a block
+inline constexpr int kMostTileRows = 64;
 
 struct WarpgroupShape {
-  int rows = 0;      // of a tile: 32, 64 or, not for 4-bit weights, 128. 0: no such launch
+  int rows = 0;      // of a tile: 32 or kMostTileRows; 0: no such launch
   int clusters = 0;  // for each tile of rows, at most one for each tile of outputs
   int held = 0;      // tiles whose sums a block keeps at once, a multiple of kWarpgroups
 

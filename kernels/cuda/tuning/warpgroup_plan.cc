@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kernels/base/quantize.h"
 #include "kernels/base/row_converter.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/sm80/linear.h"
@@ -22,17 +21,16 @@ int64_t TilesOfRows(const JointProducts& products, int rows) {
 
 // Rows of a tile; 0: the block's part of the inputs does not fit.
 int RowsOfTile(const JointProducts& products, const DeviceInfo& device) {
-  int rows = QuantizedGroup(products.dtype) > 0 ? 64 : 128;
-  while (rows > kFewestRows && rows / 2 >= products.rows) rows /= 2;
-  const auto fits = [&] {
+  const auto fits = [&](int rows) {
     return WarpgroupBytes(rows, products.in_features, kWarpgroups) <= device.shared_bytes;
   };
-  while (rows > kFewestRows && !fits()) rows /= 2;
-  return fits() && TilesOfRows(products, rows) <= kMostReadings ? rows : 0;
+  const bool most = products.rows > kFewestRows && fits(kMostTileRows);
+  const int rows = most ? kMostTileRows : kFewestRows;
+  return fits(rows) && TilesOfRows(products, rows) <= kMostReadings ? rows : 0;
 }
 
 // Whether blocks without clusters occupy the device, and clusters would exchange more bytes than
-// they read of weights.
+// they read of weights, for each tile of rows.
 bool ExchangeTooMuch(const JointProducts& products, int rows, const DeviceInfo& device) {
   const int64_t blocks = (products.rows + kBlockRows - 1) / kBlockRows * products.tiles *
                          (kWarpgroupOutputs / kTileOutputs);

@@ -20,9 +20,9 @@ struct JointProducts {
   DType dtype;
 };
 
-// The shape of the launch. A tile has as few rows as hold all of them. If the block's part of the
-// inputs then leaves no room for the sums of kWarpgroups tiles, it has half as many, and weights
-// are read twice. Two blocks share a multiprocessor if both fit with sums of kWarpgroups tiles;
+// The shape of the launch. A tile has 32 rows if that is all, else kMostTileRows if the block's
+// part of the inputs leaves room for the sums of kWarpgroups tiles, else 32: each tile of rows
+// reads the weights. Two blocks share a multiprocessor if both fit with sums of kWarpgroups tiles;
 // sums are of as many tiles as a stripe has or the block's share of the memory holds. Clusters are
 // as many as run at once. Pure.
 //
@@ -30,7 +30,7 @@ struct JointProducts {
 // would be read more than twice (with 227 KiB: from a depth of 18,433 on, and from 8,193 on for
 // more than 64 rows); and if two things hold: without clusters, blocks of one tile are
 // kEnoughBlocks for each multiprocessor; and the sums that blocks exchange, 28 bytes an output and
-// row, are more bytes than the weights.
+// row of a tile, are more bytes than an output's weights.
 WarpgroupShape WarpgroupShapeOf(const JointProducts& products, const DeviceInfo& device);
 
 // How many of `parts`, from the first on, one launch multiplies: at most kMostTogether, of as many

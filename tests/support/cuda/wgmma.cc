@@ -185,8 +185,5 @@ void MultiplyByRows(BFloat16, float (&d)[16], const uint32_t (&a)[4], uint64_t b
 void MultiplyByRows(BFloat16, float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool add) {
   Product<BFloat16, 64>({d, a, 0, b, add});
 }
-void MultiplyByRows(BFloat16, float (&d)[64], const uint32_t (&a)[4], uint64_t b, bool add) {
-  Product<BFloat16, 128>({d, a, 0, b, add});
-}
 
 }  // namespace annulus::cuda
