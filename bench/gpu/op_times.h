@@ -40,6 +40,8 @@ struct OpTimesOptions {
   const OpTable* trial = nullptr;
   // Compared with `trial` by pairs_trial. Set where `trial` is.
   const OpTable* pairs = nullptr;
+  // Compared with the table by wgmma_trial. Set where `trial` is.
+  const OpTable* warpgroup_trial = nullptr;
   // Whether kernels that are launched on a stream from now on may overlap, for overlap_trial and
   // step_trial. Set where `trial` is.
   std::function<void(Stream&, bool)> overlap;
@@ -47,7 +49,9 @@ struct OpTimesOptions {
   std::vector<int64_t> few_rows = {1, 8, 16};              // for gate_trial and down_trial
   std::vector<int64_t> trial_rows = {1, 17, 64, 127};      // for linear_trial
   std::vector<int64_t> layer_rows = {1, 16};               // for fp8_trial and overlap_trial
-  int64_t trial_hidden = 896;                              // of its layer: Qwen2.5 0.5B
+  std::vector<int64_t> wgmma_rows = {17, 64, 127};         // for wgmma_trial
+  int64_t trial_hidden = 896;  // of the layer of linear_trial and wgmma_trial: Qwen2.5 0.5B
+  int64_t trial_keys = 128;
   int64_t trial_intermediate = 4864;
 };
 
@@ -69,6 +73,9 @@ struct OpTimesOptions {
 //   those of `trial` in both. In bf16 too, where they should take the same time; "overlap_trial":
 //   of such a layer, by the table and by `trial`, without and with kernels that overlap;
 //   "step_trial": of step_graph by the table, likewise. An error if bits differ.
+//   "wgmma_trial": of what a small model's layer launches beside attention, by the table and by
+//   `warpgroup_trial`, in bf16, fp8 (inputs too), int8 and int4. `other_bits` is the share of its
+//   results with other bits; an error if values differ by more than rounding does.
 //
 // `seconds` is the device's time, from events around many runs in a row; `host_seconds` is the time
 // from a call until the host knows that it is done (OpTimer). Rates refer to `seconds`: FLOP/s of

@@ -65,7 +65,8 @@ def of_op(row, rows):
         return bandwidth, "", joined(share, times)
     if "ratio_to_old" in row:
         of_copy = f"{row['of_copy']:.2f} of copy" if row.get("of_copy") else rate
-        return f"{row['ratio_to_old']:.3f} of the old way", "1.000", joined(f"{row['old_seconds'] * 1e3:.3f} ms of the old way, {of_copy}", times)
+        other = f"{row['other_bits'] * 100:.3f}% other bits" if "other_bits" in row else ""
+        return f"{row['ratio_to_old']:.3f} of the old way", "1.000", joined(f"{row['old_seconds'] * 1e3:.3f} ms of the old way, {of_copy}", times, other)
     if "ratio_to_single" in row:
         return f"{row['host_seconds'] * 1e3:.3f} ms of the host", "", f"{row['ratio_to_single']:.3f} of single launches"
     share = "" if op == "matmul" else share_of_matmul(row, rows)

@@ -47,6 +47,7 @@ OpTimesOptions SmallOptions() {
   options.few_rows = {1, 9};
   options.trial_rows = {1, 20};
   options.layer_rows = {2};
+  options.wgmma_rows = {20};
   options.trial_hidden = 64;
   options.trial_intermediate = 96;
   options.copied_bytes = 4096;
@@ -76,9 +77,13 @@ void CheckFigures(const nlohmann::json& row) {
     const bool overlaps = op == "overlap_trial" || op == "step_trial";
     const char* const ending = overlaps              ? "-overlapping"
                                : op == "pairs_trial" ? "-pairs"
+                               : op == "wgmma_trial" ? "-warpgroups"
                                                      : "-trial";
     EXPECT_EQ(row.at("trial"), kernels + ending);
     EXPECT_NEAR(number("ratio_to_old"), number("seconds") / number("old_seconds"), 1e-3);
+  }
+  if (op == "wgmma_trial") {
+    EXPECT_EQ(number("other_bits"), 0) << "the emulation adds all products in one order";
   }
   if (op == "prefill" || op == "decode" || op == "linear") {
     EXPECT_GT(number("speedup_over_bf16"), 0);
@@ -124,14 +129,16 @@ TEST_F(OpTimesTest, PrefillIsTimedAlone) {
 // Only where it is named and there is one.
 TEST_F(OpTimesTest, WhatIsOnTrialIsTimedBesideTheTable) {
   OpTimesOptions options = SmallOptions();
-  options.only = {"prefill_trial", "gate_trial",    "down_trial", "linear_trial",
-                  "fp8_trial",     "overlap_trial", "step_trial", "pairs_trial"};
+  options.only = {"prefill_trial", "gate_trial", "down_trial",  "linear_trial", "fp8_trial",
+                  "overlap_trial", "step_trial", "pairs_trial", "wgmma_trial"};
   EXPECT_EQ(Measure(options), (std::map<std::string, int>{}));
   const OpTable trial = cuda::TrialOf(cuda::HopperOps()).value();
+  const OpTable warpgroups = cuda::WarpgroupTrialOf(cuda::HopperOps()).value();
   options.trial = &trial;
   const OpTable pairs = cuda::PairsTrialOf(cuda::HopperOps()).value();
   options.pairs = &pairs;
   options.overlap = cuda::LetKernelsOverlap;
+  options.warpgroup_trial = &warpgroups;
   EXPECT_EQ(Measure(options), (std::map<std::string, int>{{"prefill_trial", 2},
                                                           {"pairs_trial", 2},
                                                           {"gate_trial", 8},
@@ -139,7 +146,8 @@ TEST_F(OpTimesTest, WhatIsOnTrialIsTimedBesideTheTable) {
                                                           {"linear_trial", 2},
                                                           {"fp8_trial", 2},
                                                           {"overlap_trial", 4},
-                                                          {"step_trial", 1}}));
+                                                          {"step_trial", 1},
+                                                          {"wgmma_trial", 4}}));
   options.only = {"copy"};
   EXPECT_EQ(Measure(options), (std::map<std::string, int>{{"copy", 1}}));
 }
