@@ -3,9 +3,11 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "kernels/cpu/host/cpu_stream.h"
+#include "kernels/cpu/reference/attention_rows.h"
 #include "kernels/cpu/reference/reference.h"
 #include "kernels/ops/checks.h"
 
@@ -13,6 +15,43 @@ namespace annulus::reference {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+}  // namespace
+
+void MergeRow(RowState into, const float* from_o, float from_lse, int v_dim) {
+  if (from_lse == -kInfinity) return;
+  if (*into.lse == -kInfinity) {
+    std::copy(from_o, from_o + v_dim, into.o);
+    *into.lse = from_lse;
+    return;
+  }
+  const float maximum = std::max(*into.lse, from_lse);
+  const float lse =
+      maximum + std::log(std::exp(*into.lse - maximum) + std::exp(from_lse - maximum));
+  const float into_weight = std::exp(*into.lse - lse);
+  const float from_weight = std::exp(from_lse - lse);
+  for (int d = 0; d < v_dim; ++d) into.o[d] = into_weight * into.o[d] + from_weight * from_o[d];
+  *into.lse = lse;
+}
+
+std::vector<int32_t> ListedPages(const AttentionParams& params, const AttentionItem& item,
+                                 int kv_head, int64_t row) {
+  if (item.blocks.full) {
+    std::vector<int32_t> all(item.pages.size());
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  }
+  const BlockLists& blocks = item.blocks;
+  const int64_t count = blocks.query_block_rows.size() - 1;
+  int64_t block = 0;
+  while (blocks.query_block_rows[block + 1] <= row) ++block;
+  const int64_t list = kv_head / (params.shape.kv_heads / blocks.head_groups) * count + block;
+  const auto pages =
+      blocks.pages.subspan(blocks.offsets[list], blocks.offsets[list + 1] - blocks.offsets[list]);
+  return {pages.begin(), pages.end()};
+}
+
+namespace {
 
 // Where one (kv head, slot) keeps its key and its value inside a page.
 int64_t KeyOffset(const KvPageShape& shape, int head, int64_t slot) {
@@ -65,29 +104,6 @@ struct ScoredKey {
   int64_t slot;
 };
 
-// The state of one row of one head.
-struct RowState {
-  float* o;
-  float* lse;
-};
-
-// into = into (+) from, over v_dim values.
-void MergeRow(RowState into, const float* from_o, float from_lse, int v_dim) {
-  if (from_lse == -kInfinity) return;
-  if (*into.lse == -kInfinity) {
-    std::copy(from_o, from_o + v_dim, into.o);
-    *into.lse = from_lse;
-    return;
-  }
-  const float maximum = std::max(*into.lse, from_lse);
-  const float lse =
-      maximum + std::log(std::exp(*into.lse - maximum) + std::exp(from_lse - maximum));
-  const float into_weight = std::exp(*into.lse - lse);
-  const float from_weight = std::exp(from_lse - lse);
-  for (int d = 0; d < v_dim; ++d) into.o[d] = into_weight * into.o[d] + from_weight * from_o[d];
-  *into.lse = lse;
-}
-
 // Merges softmax(keys) * V into the row's state.
 void MergeSpan(const KvPageShape& shape, int kv_head, const std::vector<ScoredKey>& keys,
                RowState state) {
@@ -108,22 +124,6 @@ void MergeSpan(const KvPageShape& shape, int kv_head, const std::vector<ScoredKe
   if (sum == 0) return;
   for (int d = 0; d < shape.v_dim; ++d) o[d] /= sum;
   MergeRow(state, o, maximum + std::log(sum), shape.v_dim);
-}
-
-// The pages that kv head `kv_head` of row `row` may attend, before the mask.
-std::vector<KvPageView> ListedPages(const AttentionParams& params, const AttentionItem& item,
-                                    int kv_head, int64_t row) {
-  if (item.blocks.full) return {item.pages.begin(), item.pages.end()};
-  const BlockLists& blocks = item.blocks;
-  const int64_t count = blocks.query_block_rows.size() - 1;
-  int64_t block = 0;
-  while (blocks.query_block_rows[block + 1] <= row) ++block;
-  const int64_t list = kv_head / (params.shape.kv_heads / blocks.head_groups) * count + block;
-  std::vector<KvPageView> pages;
-  for (int32_t i = blocks.offsets[list]; i < blocks.offsets[list + 1]; ++i) {
-    pages.push_back(item.pages[blocks.pages[i]]);
-  }
-  return pages;
 }
 
 // How often a row counts a key that its mask allows.
@@ -186,7 +186,8 @@ void AttendRow(const AttentionParams& params, const AttentionItem& item, int64_t
   float o[kMaxHeadDim] = {};
   float lse = -kInfinity;
   std::vector<std::vector<KvPageView>> pages(params.shards);
-  for (const KvPageView& page : ListedPages(params, item, kv_head, row)) {
+  for (const int32_t listed : ListedPages(params, item, kv_head, row)) {
+    const KvPageView& page = item.pages[listed];
     const int leaf = LeafOfPage(page.first_position / shape.page_tokens, params.shards);
     if (!Attends(item, leaf)) continue;
     pages[leaf].push_back({page.data + item.page_offset, page.first_position, page.tokens});
