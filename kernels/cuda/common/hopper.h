@@ -142,6 +142,17 @@ ANNULUS_DEVICE uint32_t WidenToHalves(DType dtype, uint32_t codes) {
   return halves;
 }
 
+// Rounds four float32 to e4m3, to nearest even and at most 448; the first goes to the lowest byte.
+// NaN stays NaN.
+ANNULUS_DEVICE uint32_t PackCodes(float first, float second, float third, float fourth) {
+  uint32_t packed;
+  asm("{ .reg .b16 low, high; cvt.rn.satfinite.e4m3x2.f32 low, %2, %1; "
+      "cvt.rn.satfinite.e4m3x2.f32 high, %4, %3; mov.b32 %0, {low, high}; }"
+      : "=r"(packed)
+      : "f"(first), "f"(second), "f"(third), "f"(fourth));
+  return packed;
+}
+
 #else
 
 uint32_t SharedAddress(const void* shared);
@@ -164,6 +175,7 @@ inline void GiveRegisters() {}
 template <int kRegisters>
 inline void TakeRegisters() {}
 uint32_t WidenToHalves(DType dtype, uint32_t codes);
+uint32_t PackCodes(float first, float second, float third, float fourth);
 
 #endif
 

@@ -16,6 +16,12 @@
 // product until WgmmaWait, do not touch the registers of d and a or the shared memory, except for
 // further products into d.
 //
+// Of e4m3 a step is twice as deep: d [64][N] += a [64][32] b [32][N]. Depth runs along the rows of
+// both sides, also where a is in registers. There a[i] is a word of codes 4 t to 4 t + 3 of row g +
+// 8 (i % 2), 16 (i / 2) further along the depth (g, t: matrix.h). Codes and products are exact, but
+// the tensor cores of 9.0 keep about 14 bits of their sums (DeepSeek-AI 2024, arXiv 2412.19437,
+// section 3.3.2): add up at most 128 products in d, then add d to a sum of your own.
+//
 //   WgmmaFence();  // before the first product after other uses of d or a
 //   MultiplyShared(..); ..; WgmmaCommit();
 //   WgmmaWait<0>(); SettleRegisters(d);
@@ -105,6 +111,26 @@ ANNULUS_DEVICE void SettleRegisters(float (&d)[kCount]) {
 ANNULUS_PRODUCTS_OF(BFloat16, "bf16")
 ANNULUS_PRODUCTS_OF(Float16, "f16")
 
+// The same of e4m3: d = a b or, with `add`, d += a b. `a_text` names a in the instruction.
+#define ANNULUS_MULTIPLY_CODES(Name, A, columns, text, operands, a_text, a_operands, b_, add_) \
+  ANNULUS_DEVICE void Name(Float8E4M3, float(&d)[columns / 2], A a, uint64_t b, bool add) {    \
+    asm volatile("{ .reg .pred add; setp.ne.b32 add, %" add_                                   \
+                 ", 0; "                                                                       \
+                 "wgmma.mma_async.sync.aligned.m64n" #columns "k32.f32.e4m3.e4m3 {" text       \
+                 "}, " a_text ", %" b_ ", add, 1, 1; }"                                        \
+                 : operands                                                                    \
+                 : a_operands, "l"(b), "r"(static_cast<int>(add)));                            \
+  }
+#define ANNULUS_WORDS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3])
+using FourWords = const uint32_t (&)[4];
+
+ANNULUS_MULTIPLY_CODES(MultiplyShared, uint64_t, 128, ANNULUS_D64_TEXT, ANNULUS_D64, "%64", "l"(a),
+                       "65", "66")
+ANNULUS_MULTIPLY_CODES(MultiplyRegisters, FourWords, 64, ANNULUS_D32_TEXT, ANNULUS_D32(0),
+                       "{%32, %33, %34, %35}", ANNULUS_WORDS, "36", "37")
+
+#undef ANNULUS_MULTIPLY_CODES
+#undef ANNULUS_WORDS
 #undef ANNULUS_D8
 #undef ANNULUS_D32
 #undef ANNULUS_D64
@@ -137,6 +163,8 @@ void MultiplyRegisters(BFloat16, float (&d)[64], const uint32_t (&a)[4], uint64_
 void MultiplyRegisters(Float16, float (&d)[64], const uint32_t (&a)[4], uint64_t b);
 void MultiplyRegisters(BFloat16, float (&d)[128], const uint32_t (&a)[4], uint64_t b);
 void MultiplyRegisters(Float16, float (&d)[128], const uint32_t (&a)[4], uint64_t b);
+void MultiplyShared(Float8E4M3, float (&d)[64], uint64_t a, uint64_t b, bool add);
+void MultiplyRegisters(Float8E4M3, float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool add);
 
 #endif
 

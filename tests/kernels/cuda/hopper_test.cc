@@ -3,6 +3,7 @@
 #include "kernels/cuda/common/hopper.h"
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 #include <vector>
 
@@ -255,6 +256,76 @@ TEST(HopperTest, WarpgroupsMultiplyInTheLayoutOfThePtxIsa) {
   ExpectWarpgroupProduct<Float16, 64>(true);
   ExpectWarpgroupProduct<BFloat16, 256>(true);
   ExpectWarpgroupProduct<Float16, 256>(true);
+}
+
+// The same of e4m3, of which depth runs along the rows of both sides; of 64 columns with A in
+// registers.
+template <int kColumns>
+void ExpectProductOfCodes() {
+  std::mt19937 random(9);
+  const auto draw = [&] { return static_cast<float>(static_cast<int>(random() % 17) - 8); };
+  constexpr int kDepth = 64;
+  std::vector<float> a(64 * kDepth);
+  std::vector<float> b(kDepth * kColumns);
+  std::generate(a.begin(), a.end(), draw);
+  std::generate(b.begin(), b.end(), draw);
+  constexpr int kPanelBytes = 128 * kPanelRowBytes;
+  RunGrid({.threads = 128, .shared_bytes = 2 * kPanelBytes}, [&] {
+    std::byte* const a_panel = SharedMemory();
+    std::byte* const b_panel = SharedMemory() + kPanelBytes;
+    const auto put = [](std::byte* panel, int row, int column, float value) {
+      panel[PanelOffset(row, column / 16) + column % 16] = std::byte{ToFloat8E4M3(value).bits};
+    };
+    for (int i = ThreadIndex(); i < 64 * kDepth; i += 128) {
+      put(a_panel, i / kDepth, 32 + i % kDepth, a[i]);
+    }
+    for (int i = ThreadIndex(); i < kDepth * kColumns; i += 128) {
+      put(b_panel, i % kColumns, 64 + i / kColumns, b[i]);
+    }
+    FenceSharedForEngines();
+    SyncThreads();
+    const int row = WarpIndex() * 16 + Lane() / 4;
+    float d[kColumns / 2];
+    for (float& x : d) x = 3;
+    WgmmaFence();
+    uint32_t words[kDepth / 32][4];
+    for (int k = 0; k < kDepth; k += 32) {
+      const uint64_t columns = PanelMatrix(b_panel + 64 + k, kOnePanel);
+      if constexpr (kColumns == 64) {
+        uint32_t(&own)[4] = words[k / 32];
+        for (int i = 0; i < 4; ++i) {
+          const float* const from =
+              &a[(row + i % 2 * 8) * kDepth + k + i / 2 * 16 + Lane() % 4 * 4];
+          own[i] = PackCodes(from[0], from[1], from[2], from[3]);
+        }
+        MultiplyRegisters(Float8E4M3{}, d, own, columns, k > 0);
+      } else {
+        MultiplyShared(Float8E4M3{}, d, PanelMatrix(a_panel + 32 + k, kOnePanel), columns, k > 0);
+      }
+    }
+    WgmmaCommit();
+    WgmmaWait<0>();
+    SettleRegisters(d);
+    for (int i = 0; i < kColumns / 2; ++i) {
+      float expected = 0;
+      for (int k = 0; k < kDepth; ++k) {
+        expected += a[(row + i % 4 / 2 * 8) * kDepth + k] *
+                    b[k * kColumns + i / 4 * 8 + Lane() % 4 * 2 + i % 2];
+      }
+      ASSERT_EQ(d[i], expected) << "thread " << ThreadIndex() << " element " << i;
+    }
+  });
+}
+
+TEST(HopperTest, WarpgroupsMultiplyCodesInTheLayoutOfThePtxIsa) {
+  ExpectProductOfCodes<128>();
+  ExpectProductOfCodes<64>();
+}
+
+TEST(HopperTest, FourNumbersBecomeTheNearestCodes) {
+  EXPECT_EQ(PackCodes(1, -2, 0.0f, 448), 0x7e00c038u);
+  EXPECT_EQ(PackCodes(1e9f, -1e9f, 0x1p-10f, 0x1.8p-9f), 0x0200fe7eu);  // ties go to even
+  EXPECT_EQ(PackCodes(std::nanf(""), 1.0625f, 1.1875f, 17) & 0x7fffffffu, 0x583a387fu);
 }
 
 TEST(HopperTest, GroupsOfProductsEndInOrder) {

@@ -192,4 +192,12 @@ uint32_t WidenToHalves(DType dtype, uint32_t codes) {
   return uint32_t{ToFloat16(values[0]).bits} | uint32_t{ToFloat16(values[1]).bits} << 16;
 }
 
+uint32_t PackCodes(float first, float second, float third, float fourth) {
+  uint32_t packed = 0;
+  for (const float value : {fourth, third, second, first}) {
+    packed = packed << 8 | ToFloat8E4M3(value).bits;
+  }
+  return packed;
+}
+
 }  // namespace annulus::cuda

@@ -29,24 +29,28 @@ struct Described {
   }
 };
 
+// The element of kBytes bytes that stands at `plain` before chunks are exchanged.
+template <size_t kBytes>
 uint32_t ReadElement(uint32_t plain) {
   const BlockRunner& runner = BlockRunner::Current();
   const std::byte* const at = runner.shared() + (plain ^ (plain >> 7 & 7u) << 4);
-  runner.CheckShared(at, 2, 2, "wgmma");
-  uint16_t bits;
-  std::memcpy(&bits, at, sizeof(bits));
+  runner.CheckShared(at, kBytes, kBytes, "wgmma");
+  uint32_t bits = 0;
+  std::memcpy(&bits, at, kBytes);
   return bits;
 }
 
 // Element (outer, k), where `outer` is a row of A or a column of B. Depth along the rows: groups of
 // 8 rows are `stride` apart. Depth from row to row: 64 elements of `outer` stand in a row, the next
 // 64 are `leading` further, and groups of 8 steps of depth are `stride` apart.
+template <size_t kBytes>
 uint32_t ElementOf(const Described& matrix, bool outer_in_rows, uint32_t outer, uint32_t k) {
   if (outer_in_rows) {
-    return ReadElement(matrix.address + outer / 64 * matrix.leading + outer % 64 * 2 +
-                       k / 8 * matrix.stride + k % 8 * 128);
+    return ReadElement<kBytes>(matrix.address + outer / 64 * matrix.leading + outer % 64 * 2 +
+                               k / 8 * matrix.stride + k % 8 * 128);
   }
-  return ReadElement(matrix.address + outer / 8 * matrix.stride + outer % 8 * 128 + k * 2);
+  return ReadElement<kBytes>(matrix.address + outer / 8 * matrix.stride + outer % 8 * 128 +
+                             k * static_cast<uint32_t>(kBytes));
 }
 
 // What a lane brings to a product.
@@ -62,22 +66,26 @@ struct WgmmaLane {
 // One warp's 16 rows of a product.
 template <class T, int kColumns>
 struct WarpProduct {
+  static constexpr bool kCodes = sizeof(T) == 1;
+  static constexpr int kDepth = 32 / sizeof(T);
+  static constexpr int kInWord = 4 / sizeof(T);
+
   std::array<WgmmaLane, kWarp> lanes;
   int first_row;
 
   void operator()() const {
-    float a[16][16];
-    float b[16][kColumns];
+    float a[16][kDepth];
+    float b[kDepth][kColumns];
     float d[16][kColumns] = {};
     LoadA(a);
     const Described matrix(lanes[0].b_matrix);
-    for (uint32_t k = 0; k < 16; ++k) {
+    for (uint32_t k = 0; k < kDepth; ++k) {
       for (uint32_t n = 0; n < kColumns; ++n) {
-        b[k][n] = WidenOperand<T>(ElementOf(matrix, lanes[0].depth_down, n, k));
+        b[k][n] = WidenOperand<T>(ElementOf<sizeof(T)>(matrix, lanes[0].depth_down, n, k));
       }
     }
     for (int row = 0; row < 16; ++row) {
-      for (int k = 0; k < 16; ++k) {
+      for (int k = 0; k < kDepth; ++k) {
         for (int n = 0; n < kColumns; ++n) d[row][n] += a[row][k] * b[k][n];
       }
     }
@@ -90,21 +98,23 @@ struct WarpProduct {
     }
   }
 
-  void LoadA(float (&a)[16][16]) const {
+  void LoadA(float (&a)[16][kDepth]) const {
     if (lanes[0].a == nullptr) {
       const Described matrix(lanes[0].a_matrix);
       for (uint32_t row = 0; row < 16; ++row) {
-        for (uint32_t k = 0; k < 16; ++k) {
-          a[row][k] =
-              WidenOperand<T>(ElementOf(matrix, false, static_cast<uint32_t>(first_row) + row, k));
+        for (uint32_t k = 0; k < kDepth; ++k) {
+          a[row][k] = WidenOperand<T>(
+              ElementOf<sizeof(T)>(matrix, false, static_cast<uint32_t>(first_row) + row, k));
         }
       }
       return;
     }
     for (int i = 0; i < kWarp; ++i) {
-      for (int j = 0; j < 8; ++j) {
-        a[i / 4 + j / 2 % 2 * 8][i % 4 * 2 + j / 4 * 8 + j % 2] =
-            WidenOperand<T>(lanes[i].a[j / 2] >> 16 * (j % 2));
+      for (int word = 0; word < 4; ++word) {
+        for (int e = 0; e < kInWord; ++e) {
+          a[i / 4 + word % 2 * 8][i % 4 * kInWord + word / 2 * (kDepth / 2) + e] =
+              WidenOperand<T>(lanes[i].a[word] >> e * 8 * sizeof(T));
+        }
       }
     }
   }
@@ -184,6 +194,12 @@ void MultiplyByRows(BFloat16, float (&d)[16], const uint32_t (&a)[4], uint64_t b
 }
 void MultiplyByRows(BFloat16, float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool add) {
   Product<BFloat16, 64>({d, a, 0, b, add});
+}
+void MultiplyShared(Float8E4M3, float (&d)[64], uint64_t a, uint64_t b, bool add) {
+  Product<Float8E4M3, 128>({d, nullptr, a, b, add});
+}
+void MultiplyRegisters(Float8E4M3, float (&d)[32], const uint32_t (&a)[4], uint64_t b, bool add) {
+  Product<Float8E4M3, 64>({d, a, 0, b, add});
 }
 
 }  // namespace annulus::cuda
