@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/cuda/attention_ways.h"
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/kept_attention.h"
@@ -16,6 +17,7 @@
 #include "kernels/cuda/sm80/shard_merge.h"
 #include "kernels/cuda/sm90/attention.h"
 #include "kernels/cuda/sm90/attention_pairs.h"
+#include "kernels/cuda/sm90/float8_attention.h"
 #include "kernels/cuda/tuning/attention_path.h"
 #include "kernels/cuda/tuning/attention_plan.h"
 #include "kernels/cuda/tuning/invariant_plan.h"
@@ -28,13 +30,15 @@ namespace annulus::cuda {
 namespace {
 
 // Which kernels a table has, whether their order of summation depends on positions alone, whether
-// units of many rows start in sections (SortUnits), and how it launches those of them that pairs of
-// blocks can serve; null: as the others.
+// units of many rows start in sections (SortUnits), how it launches those of them that pairs of
+// blocks can serve (null: as the others), and what launches those over fp8 pages of small heads, if
+// it is not LaunchHopperAttentionNarrow.
 struct AttentionKind {
   bool hopper = false;
   bool invariant = false;
   bool sections = false;
   PairedAttentionLaunch pairs = nullptr;
+  HopperLaunch float8 = nullptr;
 };
 
 // What an op launches.
@@ -257,10 +261,18 @@ absl::Status Run(CudaStream& stream, const KvPageShape& pages, AttentionShape sh
   return StatusOf(code, "attention");
 }
 
+HopperLaunch HopperLaunchOf(const KvPageShape& pages, int dim, HopperLaunch float8) {
+  if (pages.dtype == DType::kBF16) return LaunchHopperAttentionBf16;
+  if (pages.dtype == DType::kF16) return LaunchHopperAttentionF16;
+  const bool coded = pages.dtype == DType::kF8E4M3 && dim <= kMostFloat8Dim;
+  return coded && float8 != nullptr ? float8 : LaunchHopperAttentionNarrow;
+}
+
 // How units of the prefill shape are launched.
 struct PrefillWay {
   const PrefillPath& path;
   PairedAttentionLaunch pairs;  // if path.pairs
+  HopperLaunch float8;          // as in AttentionKind
   int whole_boxes;
   int32_t* next;  // see PairedAttentionArguments
 };
@@ -269,7 +281,6 @@ absl::Status RunPrefill(CudaStream& stream, const PrefillWay& way, const Attenti
                         int64_t units, const AttentionArguments& arguments) {
   const PrefillPath& path = way.path;
   if (units == 0) return absl::OkStatus();
-  const DType dtype = params.shape.dtype;
   if (!path.hopper) return Run(stream, params.shape, AttentionShape::kPrefill, units, arguments);
   const PageTensors tensors = TensorsOfPages(params, path.grid);
   const int dim = std::max(params.shape.k_dim, params.shape.v_dim);
@@ -288,9 +299,7 @@ absl::Status RunPrefill(CudaStream& stream, const PrefillWay& way, const Attenti
     return StatusOf(way.pairs(stream.handle(), clusters, {own, way.next}),
                     "attention by pairs of blocks");
   }
-  const auto launch = dtype == DType::kBF16  ? LaunchHopperAttentionBf16
-                      : dtype == DType::kF16 ? LaunchHopperAttentionF16
-                                             : LaunchHopperAttentionNarrow;
+  const HopperLaunch launch = HopperLaunchOf(params.shape, dim, way.float8);
   return StatusOf(launch(stream.handle(), dim, blocks, own), "attention");
 }
 
@@ -311,7 +320,7 @@ absl::Status RunRounds(CudaStream& stream, const PlacedAttention& placed, const 
                        AttentionArguments arguments) {
   // The last counter is that of pairs.
   int32_t* const next = path.pairs ? arguments.arrivals + placed.counters - 1 : nullptr;
-  const PrefillWay way{path, kind.pairs, placed.whole_boxes, next};
+  const PrefillWay way{path, kind.pairs, kind.float8, placed.whole_boxes, next};
   const AttentionUnit* prefill = placed.prefill;
   const AttentionUnit* decode = placed.decode;
   ShardMergeArguments merges = {placed.shard_merges,
@@ -395,6 +404,10 @@ absl::Status SectionedHopperAttention(Stream& stream, const AttentionParams& par
 absl::Status PairedHopperAttention(Stream& stream, const AttentionParams& params,
                                    PairedAttentionLaunch launch) {
   return Attend(stream, params, {.hopper = true, .sections = true, .pairs = launch});
+}
+
+absl::Status HopperAttentionBy(HopperLaunch float8, Stream& stream, const AttentionParams& params) {
+  return Attend(stream, params, {.hopper = true, .float8 = float8});
 }
 
 absl::Status InvariantAttention(Stream& stream, const AttentionParams& params) {

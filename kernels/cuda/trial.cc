@@ -4,6 +4,7 @@
 
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
+#include "kernels/cuda/attention_ways.h"
 #include "kernels/cuda/cuda_stream.h"
 #include "kernels/cuda/error.h"
 #include "kernels/cuda/linear_ways.h"
@@ -12,6 +13,7 @@
 #include "kernels/cuda/sm90/attention_pairs.h"
 #include "kernels/cuda/sm90/coded_rows.h"
 #include "kernels/cuda/sm90/few_rows_cluster.h"
+#include "kernels/cuda/sm90/float8_attention.h"
 #include "kernels/cuda/sm90/linear_cluster.h"
 #include "kernels/cuda/sm90/linear_warpgroups.h"
 #include "kernels/cuda/tuning/cluster_plan.h"
@@ -105,6 +107,10 @@ absl::Status PairedAttention(Stream& stream, const AttentionParams& params) {
   return PairedHopperAttention(stream, params, LaunchPairedAttention);
 }
 
+absl::Status Float8HopperAttention(Stream& stream, const AttentionParams& params) {
+  return HopperAttentionBy(LaunchFloat8Attention, stream, params);
+}
+
 }  // namespace
 
 std::optional<OpTable> TrialOf(const OpTable& table) {
@@ -141,6 +147,14 @@ std::optional<OpTable> WarpgroupTrialOf(const OpTable& table) {
   trial.name += "-warpgroups";
   trial.linear = WarpgroupLinear;
   trial.linears = WarpgroupLinears;
+  return trial;
+}
+
+std::optional<OpTable> Float8TrialOf(const OpTable& table) {
+  if (table.attention != HopperAttention) return std::nullopt;
+  OpTable trial = table;
+  trial.name += "-fp8";
+  trial.attention = Float8HopperAttention;
   return trial;
 }
 

@@ -40,6 +40,13 @@ void LetKernelsOverlap(Stream& stream, bool overlap);
 // emulation it has the bits of the old way; on a GPU gpu-lab counts those that differ.
 std::optional<OpTable> WarpgroupTrialOf(const OpTable& table);
 
+// `table` with prefill attention over fp8_e4m3 pages by products of e4m3
+// (sm90/float8_attention.h), named after it ("cuda/sm90-fp8"). On trial too, but it rounds more
+// than the table does, so speed alone does not decide: see `--attention-math` in bench/QUALITY.md.
+// Of what tables promise about bits it keeps that the same op over the same pages gives the same
+// bits; they differ from those of other tables and of decoding. nullopt for all but "cuda/sm90".
+std::optional<OpTable> Float8TrialOf(const OpTable& table);
+
 }  // namespace annulus::cuda
 
 #endif  // ANNULUS_KERNELS_CUDA_TRIAL_H_

@@ -317,12 +317,9 @@ ANNULUS_DEVICE void ChangeScores(const AttentionArguments& a, const TileNotes<C>
   }
 }
 
-// Raises the bases of rows whose scores exceed them by more than C::kBaseSlack. `rescale` is the
-// factor for the output and the sum so far; returns whether it is not 1 for some row of the warp.
-// A row's base depends only on that row's scores.
+// The largest scores of this thread's rows.
 template <class C>
-ANNULUS_DEVICE bool RaiseBases(const float (&scores)[C::kScores], float factor,
-                               ConsumerRows<C>& rows, float (&rescale)[2]) {
+ANNULUS_DEVICE void TopScores(const float (&scores)[C::kScores], float (&top)[2]) {
   float most[2][2];
 #pragma unroll
   for (int i = 0; i < 4; ++i) most[i / 2][i % 2] = scores[i];
@@ -331,7 +328,6 @@ ANNULUS_DEVICE bool RaiseBases(const float (&scores)[C::kScores], float factor,
     float& own = most[i % 4 / 2][i % 2];
     own = fmaxf(own, scores[i]);
   }
-  float top[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) top[h] = fmaxf(most[h][0], most[h][1]);
 #pragma unroll
@@ -339,6 +335,16 @@ ANNULUS_DEVICE bool RaiseBases(const float (&scores)[C::kScores], float factor,
 #pragma unroll
     for (int h = 0; h < 2; ++h) top[h] = fmaxf(top[h], ShuffleXor(top[h], mask));
   }
+}
+
+// Raises the bases of rows whose scores exceed them by more than C::kBaseSlack. `rescale` is the
+// factor for the output and the sum so far; returns whether it is not 1 for some row of the warp.
+// A row's base depends only on that row's scores.
+template <class C>
+ANNULUS_DEVICE bool RaiseBases(const float (&scores)[C::kScores], float factor,
+                               ConsumerRows<C>& rows, float (&rescale)[2]) {
+  float top[2];
+  TopScores<C>(scores, top);
   bool moved = false;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {

@@ -1,6 +1,5 @@
 // What only tiles of many keys can get wrong: stages of shared memory that are used again, and
 // blocks that compute several units.
-#include <chrono>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -8,23 +7,13 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_stream.h"
-#include "kernels/cuda/device_waits.h"
 #include "kernels/cuda/ops.h"
-#include "kernels/cuda/runtime.h"
+#include "tests/kernels/cuda/few_blocks.h"
 #include "tests/kernels/cuda/wide_attention.h"
 #include "tests/support/thinned.h"
 
 namespace annulus::cuda {
 namespace {
-
-// A stream that takes its GPU for one of few multiprocessors, as the emulated one is: there are
-// more units than blocks on every GPU then.
-std::unique_ptr<CudaStream> StreamOfFewBlocks() {
-  DeviceInfo device = FindDevices().value().front();
-  device.multiprocessors = 4;
-  const auto waits = std::make_shared<DeviceWaits>(std::chrono::seconds(60));
-  return CudaStream::Create(device, waits, /*with_library=*/false).value();
-}
 
 class AttentionTilesTest : public ::testing::Test {
  protected:
@@ -35,7 +24,7 @@ class AttentionTilesTest : public ::testing::Test {
                        uint32_t seed, size_t most);
 
  private:
-  const std::unique_ptr<CudaStream> stream_ = StreamOfFewBlocks();
+  const std::unique_ptr<CudaStream> stream_ = StreamOfBlocks(4);
 };
 
 // Tiles of several pages and pages of several tiles, blocks that compute several units, windows
