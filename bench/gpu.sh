@@ -116,7 +116,7 @@ streams() {
 ours 'smoke' 20 "$test" --gtest_filter='*MergeTest*:*OneKeyIsCopied*'
 if [[ $table == cells ]]; then
   ours 'cells' 175 "$package/gpu-lab" --tables cuda/sm90 --tokens 16384 \
-    --ops copy,linear,prefill,prefill_trial,pairs_trial,linear_trial,gate_trial,down_trial,fp8_trial,overlap_trial,step_trial,wgmma_trial cells.jsonl
+    --ops copy,linear,prefill,prefill_trial,pairs_trial,linear_trial,gate_trial,down_trial,fp8_trial,overlap_trial,step_trial,wgmma_trial,prefill_fp8_trial cells.jsonl
   streams
   exit
 fi

@@ -18,9 +18,10 @@ namespace annulus::bench {
 namespace {
 
 const std::vector<std::string> kOps = {
-    "copy",           "decode",        "linear",       "step",        "prefill",
-    "prefill_blocks", "prefill_trial", "linear_trial", "gate_trial",  "down_trial",
-    "fp8_trial",      "overlap_trial", "step_trial",   "pairs_trial", "wgmma_trial"};
+    "copy",       "decode",         "linear",        "step",
+    "prefill",    "prefill_blocks", "prefill_trial", "linear_trial",
+    "gate_trial", "down_trial",     "fp8_trial",     "overlap_trial",
+    "step_trial", "pairs_trial",    "wgmma_trial",   "prefill_fp8_trial"};
 
 bool IsTrial(absl::string_view op) { return absl::EndsWith(op, "_trial"); }
 
@@ -38,6 +39,7 @@ absl::Status Run(LabOptions& lab) {
   const std::optional<OpTable> trial = cuda::TrialOf(*tables.front());
   const std::optional<OpTable> pairs = cuda::PairsTrialOf(*tables.front());
   const std::optional<OpTable> warpgroups = cuda::WarpgroupTrialOf(*tables.front());
+  const std::optional<OpTable> float8 = cuda::Float8TrialOf(*tables.front());
   if (!trial.has_value() && absl::c_any_of(lab.ops.only, IsTrial)) {
     return absl::FailedPreconditionError(
         absl::StrCat("there are no kernels on trial for ", backend->capabilities().description,
@@ -55,6 +57,7 @@ absl::Status Run(LabOptions& lab) {
     lab.ops.trial = fastest && trial.has_value() ? &*trial : nullptr;
     lab.ops.pairs = pairs.has_value() ? &*pairs : nullptr;
     lab.ops.warpgroup_trial = warpgroups.has_value() ? &*warpgroups : nullptr;
+    lab.ops.float8_trial = float8.has_value() ? &*float8 : nullptr;
     lab.ops.overlap = cuda::LetKernelsOverlap;
     ANNULUS_RETURN_IF_ERROR(
         MeasureOps(*backend, *ops, lab.ops, [&](const Row& row) { writer.Write(row); }));

@@ -42,10 +42,12 @@ struct OpTimesOptions {
   const OpTable* pairs = nullptr;
   // Compared with the table by wgmma_trial. Set where `trial` is.
   const OpTable* warpgroup_trial = nullptr;
+  // Compared with the table by prefill_fp8_trial. Set where `trial` is.
+  const OpTable* float8_trial = nullptr;
   // Whether kernels that are launched on a stream from now on may overlap, for overlap_trial and
   // step_trial. Set where `trial` is.
   std::function<void(Stream&, bool)> overlap;
-  std::vector<int32_t> trial_sequences = {32768, 131072};  // for prefill_trial and pairs_trial
+  std::vector<int32_t> trial_sequences = {32768, 131072};  // of all three trials of prompts
   std::vector<int64_t> few_rows = {1, 8, 16};              // for gate_trial and down_trial
   std::vector<int64_t> trial_rows = {1, 17, 64, 127};      // for linear_trial
   std::vector<int64_t> layer_rows = {1, 16};               // for fp8_trial and overlap_trial
@@ -75,7 +77,10 @@ struct OpTimesOptions {
 //   "step_trial": of step_graph by the table, likewise. An error if bits differ.
 //   "wgmma_trial": of what a small model's layer launches beside attention, by the table and by
 //   `warpgroup_trial`, in bf16, fp8 (inputs too), int8 and int4. `other_bits` is the share of its
-//   results with other bits; an error if values differ by more than rounding does.
+//   results with other bits; an error if values differ by more than rounding does;
+// - if `only` names it, "prefill_fp8_trial": causal prefill attention over pages of bf16 and of fp8
+//   by the table, and over those of fp8 by `float8_trial`, in turn. `error` is the root mean square
+//   of what the last two differ by, relative to their output's. An error if it is above 1/8.
 //
 // `seconds` is the device's time, from events around many runs in a row; `host_seconds` is the time
 // from a call until the host knows that it is done (OpTimer). Rates refer to `seconds`: FLOP/s of

@@ -65,8 +65,10 @@ def of_op(row, rows):
         return bandwidth, "", joined(share, times)
     if "ratio_to_old" in row:
         of_copy = f"{row['of_copy']:.2f} of copy" if row.get("of_copy") else rate
+        rounded = f"{row['bf16_seconds'] * 1e3:.3f} ms of bf16, {row['error']:.4f} off" if "error" in row else ""
         other = f"{row['other_bits'] * 100:.3f}% other bits" if "other_bits" in row else ""
-        return f"{row['ratio_to_old']:.3f} of the old way", "1.000", joined(f"{row['old_seconds'] * 1e3:.3f} ms of the old way, {of_copy}", times, other)
+        old = f"{row['old_seconds'] * 1e3:.3f} ms of the old way"
+        return f"{row['ratio_to_old']:.3f} of the old way", "1.000", joined(old, of_copy, rounded, times, other)
     if "ratio_to_single" in row:
         return f"{row['host_seconds'] * 1e3:.3f} ms of the host", "", f"{row['ratio_to_single']:.3f} of single launches"
     share = "" if op == "matmul" else share_of_matmul(row, rows)

@@ -28,6 +28,9 @@ constexpr char kOverlapping[] = "-overlapping";  // behind a table's name
 constexpr int kTurns = 3;                        // of steps that are timed on streams of their own
 constexpr size_t kMostCompared = size_t{64} << 20;  // bytes of an output
 constexpr float kRounding = 0x1p-5f;                // of the largest value of a layer
+// Of an output by products of e4m3, in shares of its root mean square. Roundings to e4m3, of up to
+// 2^-4 each, leave about 0.04; a key that met another value would leave more than 1.
+constexpr double kMostFloat8Error = 0.125;
 
 // Float32 values that two ways of computing left.
 float ValueAt(const std::vector<std::byte>& bytes, size_t i) {
@@ -85,6 +88,11 @@ class TrialTimes {
       }
     }
     if (lab_.Named("step_trial")) ANNULUS_RETURN_IF_ERROR(TimeStepTrial());
+    if (lab_.Named("prefill_fp8_trial")) {
+      for (const int32_t tokens : lab_.options.trial_sequences) {
+        ANNULUS_RETURN_IF_ERROR(TimeFloat8Trial(tokens));
+      }
+    }
     if (lab_.Named("wgmma_trial")) {
       for (const DType dtype : {DType::kBF16, DType::kF8E4M3, DType::kI8, DType::kI4G64}) {
         ANNULUS_RETURN_IF_ERROR(TimeWarpgroupTrial(dtype));
@@ -310,6 +318,56 @@ class TrialTimes {
     const OpTable& pairs = *lab_.options.pairs;
     return TimeWays({"pairs_trial", DType::kBF16, tokens, flops}, outputs, {trial.name, pairs.name},
                     {[&] { return run(trial); }, [&] { return run(pairs); }});
+  }
+
+  // Over pages of bf16, and of fp8 by the table and by products of e4m3.
+  absl::Status TimeFloat8Trial(int32_t tokens) {
+    const OpTable& trial = *lab_.options.float8_trial;
+    ANNULUS_ASSIGN_OR_RETURN(Sequence wide,
+                             lab_.inputs->MakeSequence(tokens, tokens, DType::kBF16));
+    ANNULUS_ASSIGN_OR_RETURN(Sequence coded,
+                             lab_.inputs->MakeSequence(tokens, tokens, DType::kF8E4M3));
+    const AttentionItem wide_item = lab_.inputs->ItemOf(wide, {});
+    const AttentionItem coded_item = lab_.inputs->ItemOf(coded, {});
+    const std::function<absl::Status()> runs[] = {
+        [&] { return lab_.inputs->Attend(lab_.ops, *lab_.stream, wide, wide_item); },
+        [&] { return lab_.inputs->Attend(lab_.ops, *lab_.stream, coded, coded_item); },
+        [&] { return lab_.inputs->Attend(trial, *lab_.stream, coded, coded_item); }};
+    DeviceBuffer* const outputs[] = {&coded.o};
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<std::byte> old, OutputsOf(runs[1], outputs));
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<std::byte> own, OutputsOf(runs[2], outputs));
+    const double error = RelativeError(own, old);
+    if (!(error <= kMostFloat8Error)) {
+      return absl::InternalError(absl::StrCat("prefill_fp8_trial of ", tokens, ": ", trial.name,
+                                              " is ", error, " off ", lab_.ops.name,
+                                              "; allowed: ", kMostFloat8Error));
+    }
+    ANNULUS_ASSIGN_OR_RETURN(const std::vector<OpSeconds> seconds, lab_.timer->TimeInTurn(runs));
+    Row row = lab_.RowOf("prefill_fp8_trial", DTypeName(DType::kF8E4M3), tokens, seconds[2]);
+    row.Text("trial", trial.name);
+    OpLab::AddFlops(row, lab_.CausalFlops(tokens), seconds[2]);
+    row.Number("old_seconds", seconds[1].device, Row::Unit::kSeconds);
+    row.Number("ratio_to_old", seconds[2].device / seconds[1].device);
+    row.Number("bf16_seconds", seconds[0].device, Row::Unit::kSeconds);
+    row.Number("error", error);
+    lab_.Report(row, seconds[2]);
+    return absl::OkStatus();
+  }
+
+  // The root mean square of the difference of float32 numbers, over that of `expected`.
+  static double RelativeError(std::span<const std::byte> actual,
+                              std::span<const std::byte> expected) {
+    double difference = 0;
+    double size = 0;
+    for (size_t at = 0; at < expected.size(); at += sizeof(float)) {
+      float a = 0;
+      float b = 0;
+      std::memcpy(&a, &actual[at], sizeof(a));
+      std::memcpy(&b, &expected[at], sizeof(b));
+      difference += (double{a} - b) * (double{a} - b);
+      size += double{b} * b;
+    }
+    return std::sqrt(difference / size);
   }
 
   struct Trial {

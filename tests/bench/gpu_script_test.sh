@@ -102,7 +102,7 @@ program ../bin/timeout <<END
 echo "\$*" >>'$folder/limits'
 exec '$real' "\$@"
 END
-cell='{"kernels":"cuda/sm90","op":"prefill_trial","dtype":"bf16","size":8,"seconds":0.002,"tflops":395,"old_seconds":0.004,"ratio_to_old":0.5,"other_bits":0.01}'
+cell='{"kernels":"cuda/sm90","op":"prefill_trial","dtype":"bf16","size":8,"seconds":0.002,"tflops":395,"old_seconds":0.004,"ratio_to_old":0.5,"other_bits":0.01,"bf16_seconds":0.003,"error":0.04}'
 for name in tests/kernels_gpu_test gpu-lab gpu-model; do
   program "$name" <<END
 echo "$name \$*" >>'$said'
@@ -116,7 +116,7 @@ has 'failed: 0'
 has '"ratio_to_old":0.5'
 (($(wc -l <"$said") == 3)) || fail "not one call of each program: $(cat "$said")"
 grep -q '^tests/kernels_gpu_test --gtest_filter=[^ ]*MergeTest' "$said" || fail 'no short tests'
-grep -q '^gpu-lab .*--ops [^ ]*prefill_trial,pairs_trial,linear_trial,gate_trial,down_trial,fp8_trial,overlap_trial,step_trial,wgmma_trial ' "$said" || fail 'gpu-lab was not asked for what is on trial'
+grep -q '^gpu-lab .*--ops [^ ]*prefill_trial,pairs_trial,linear_trial,gate_trial,down_trial,fp8_trial,overlap_trial,step_trial,wgmma_trial,prefill_fp8_trial ' "$said" || fail 'gpu-lab was not asked for what is on trial'
 grep -q '^gpu-model .*--streams 1,64 ' "$said" || fail 'no streams'
 seconds=$(awk '{s += $1 == "-k" ? $2 + $3 : $1} END {print s}' "$folder/limits")
 ((seconds > 60 && seconds <= 300)) || fail "the steps may take $seconds s"
@@ -128,6 +128,8 @@ done
 if command -v python3 >/dev/null; then
   PYTHON=python3 run 0 --cells
   has '0.500 of the old way'
-  has '4.000 ms of the old way, 395 TFLOP/s, 1.000% other bits'
+  has '3.000 ms of bf16, 0.0400 off'
+  has '4.000 ms of the old way, 395 TFLOP/s'
+  has '1.000% other bits'
 fi
 echo passed

@@ -75,11 +75,17 @@ void CheckFigures(const nlohmann::json& row) {
   if (op.ends_with("_trial")) {
     const std::string kernels = row.at("kernels");
     const bool overlaps = op == "overlap_trial" || op == "step_trial";
-    const char* const ending = overlaps              ? "-overlapping"
-                               : op == "pairs_trial" ? "-pairs"
-                               : op == "wgmma_trial" ? "-warpgroups"
-                                                     : "-trial";
+    const char* const ending = overlaps                    ? "-overlapping"
+                               : op == "pairs_trial"       ? "-pairs"
+                               : op == "wgmma_trial"       ? "-warpgroups"
+                               : op == "prefill_fp8_trial" ? "-fp8"
+                                                           : "-trial";
     EXPECT_EQ(row.at("trial"), kernels + ending);
+    if (op == "prefill_fp8_trial") {
+      EXPECT_GT(number("bf16_seconds"), 0);
+      EXPECT_GT(number("error"), 0.005);
+      EXPECT_LT(number("error"), 0.1);
+    }
     EXPECT_NEAR(number("ratio_to_old"), number("seconds") / number("old_seconds"), 1e-3);
   }
   if (op == "wgmma_trial") {
@@ -129,8 +135,9 @@ TEST_F(OpTimesTest, PrefillIsTimedAlone) {
 // Only where it is named and there is one.
 TEST_F(OpTimesTest, WhatIsOnTrialIsTimedBesideTheTable) {
   OpTimesOptions options = SmallOptions();
-  options.only = {"prefill_trial", "gate_trial", "down_trial",  "linear_trial", "fp8_trial",
-                  "overlap_trial", "step_trial", "pairs_trial", "wgmma_trial"};
+  options.only = {"prefill_trial", "gate_trial",       "down_trial", "linear_trial",
+                  "fp8_trial",     "overlap_trial",    "step_trial", "pairs_trial",
+                  "wgmma_trial",   "prefill_fp8_trial"};
   EXPECT_EQ(Measure(options), (std::map<std::string, int>{}));
   const OpTable trial = cuda::TrialOf(cuda::HopperOps()).value();
   const OpTable warpgroups = cuda::WarpgroupTrialOf(cuda::HopperOps()).value();
@@ -139,6 +146,8 @@ TEST_F(OpTimesTest, WhatIsOnTrialIsTimedBesideTheTable) {
   options.pairs = &pairs;
   options.overlap = cuda::LetKernelsOverlap;
   options.warpgroup_trial = &warpgroups;
+  const OpTable float8 = cuda::Float8TrialOf(cuda::HopperOps()).value();
+  options.float8_trial = &float8;
   EXPECT_EQ(Measure(options), (std::map<std::string, int>{{"prefill_trial", 2},
                                                           {"pairs_trial", 2},
                                                           {"gate_trial", 8},
@@ -147,12 +156,14 @@ TEST_F(OpTimesTest, WhatIsOnTrialIsTimedBesideTheTable) {
                                                           {"fp8_trial", 2},
                                                           {"overlap_trial", 4},
                                                           {"step_trial", 1},
-                                                          {"wgmma_trial", 4}}));
+                                                          {"wgmma_trial", 4},
+                                                          {"prefill_fp8_trial", 2}}));
   options.only = {"copy"};
   EXPECT_EQ(Measure(options), (std::map<std::string, int>{{"copy", 1}}));
 }
 
-// Figures of kernels with other bits are worthless.
+// Figures of kernels with other bits are worthless, and so are those of products of e4m3 that are
+// further off than these are.
 TEST_F(OpTimesTest, ATrialWithOtherBitsIsAnError) {
   KernelRegistry registry;
   RegisterCudaKernels(registry);
@@ -173,6 +184,12 @@ TEST_F(OpTimesTest, ATrialWithOtherBitsIsAnError) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
   EXPECT_NE(status.message().find("other has other bits than cuda/sm90"), std::string::npos)
       << status;
+  options.only = {"prefill_fp8_trial"};
+  options.float8_trial = &other;
+  const absl::Status off =
+      MeasureOps(*backend, table, options, [](const Row&) { FAIL() << "a row"; });
+  EXPECT_EQ(off.code(), absl::StatusCode::kInternal);
+  EXPECT_NE(off.message().find("off cuda/sm90; allowed: 0.125"), std::string::npos) << off;
 }
 
 }  // namespace
