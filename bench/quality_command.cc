@@ -18,7 +18,9 @@
 #include "engine/loading/loaded_model.h"
 #include "kernels/base/status_macros.h"
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cpu/reference/float8_attention.h"
 #include "kernels/cpu/register.h"
+#include "kernels/cpu/register_entries.h"
 
 namespace annulus::bench {
 namespace {
@@ -33,6 +35,7 @@ struct QualityOptions {
   std::vector<DType> kv;
   std::vector<std::string> attention;
   Activations activations = Activations::kFloat;
+  std::string attention_math = "float";
   int threads = 0;
   int page_tokens = 64;
   int needles = 0;
@@ -49,6 +52,28 @@ struct Saving {
   DType kv;
   std::string attention;
 };
+
+constexpr char kFloat8Math[] = "fp8";
+
+// Every table of this processor, with attention that multiplies in e4m3, fastest first. Its scalars
+// stand for kernels of a GPU; the other ops are as fast as ever.
+void RegisterFloat8Kernels(const KernelRegistry& plain, KernelRegistry& registry) {
+  const std::vector<const OpTable*> tables = plain.Available("cpu");
+  int priority = static_cast<int>(tables.size());
+  for (const OpTable* const table : tables) {
+    registry.Register(CpuEntry(reference::WithFloat8Attention(*table), --priority));
+  }
+}
+
+absl::Status CheckAttentionMath(const QualityOptions& options) {
+  if (options.attention_math != kFloat8Math) return absl::OkStatus();
+  const bool coded = std::all_of(options.kv.begin(), options.kv.end(),
+                                 [](DType dtype) { return dtype == DType::kF8E4M3; });
+  if (!options.kv.empty() && coded) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "--attention-math fp8 multiplies keys and values that are fp8_e4m3; allowed with it: "
+      "--kv-dtype fp8_e4m3");
+}
 
 // Shares of the needles that are told: with the saving and without.
 struct Answers {
@@ -72,6 +97,7 @@ class QualityRun {
  public:
   static absl::StatusOr<std::unique_ptr<QualityRun>> Create(const QualityOptions& options,
                                                             BenchContext& context) {
+    ANNULUS_RETURN_IF_ERROR(CheckAttentionMath(options));
     ANNULUS_ASSIGN_OR_RETURN(auto backend, CreateCpuBackend());
     std::unique_ptr<QualityRun> run(new QualityRun(options, context, std::move(backend)));
     ANNULUS_ASSIGN_OR_RETURN(LoadedModel reference,
@@ -128,6 +154,12 @@ class QualityRun {
   QualityRun(const QualityOptions& options, BenchContext& context, std::unique_ptr<Backend> backend)
       : options_(options), context_(context), backend_(std::move(backend)) {
     RegisterCpuKernels(kernels_);
+    RegisterFloat8Kernels(kernels_, float8_kernels_);
+  }
+
+  const KernelRegistry& KernelsOf(const Saving& saving) const {
+    const bool float8 = options_.attention_math == kFloat8Math && saving.kv == DType::kF8E4M3;
+    return float8 ? float8_kernels_ : kernels_;
   }
 
   static BenchProgress::Work Work(int64_t tokens) {
@@ -149,7 +181,7 @@ class QualityRun {
   }
 
   absl::StatusOr<LoadedModel> Load(const Saving& saving, Activations activations) {
-    return LoadModel(OptionsOf(saving, activations), *backend_, kernels_);
+    return LoadModel(OptionsOf(saving, activations), *backend_, KernelsOf(saving));
   }
 
   // The models of the savings, which share what is loaded alike.
@@ -186,7 +218,8 @@ class QualityRun {
   absl::StatusOr<double> Answered(const Saving& saving, Activations activations, int32_t tokens) {
     EngineOptions options = OptionsOf(saving, activations);
     ANNULUS_ASSIGN_OR_RETURN(options.attention, ParseAssignment(saving.attention));
-    ANNULUS_ASSIGN_OR_RETURN(const auto engine, CreateEngine(options, *backend_, kernels_));
+    ANNULUS_ASSIGN_OR_RETURN(const auto engine,
+                             CreateEngine(options, *backend_, KernelsOf(saving)));
     const std::vector<Needle> needles = MakeNeedles(options_.needles, kNeedleSeed);
     int right = 0;
     for (const std::vector<int32_t>& ids : texts_) {
@@ -220,6 +253,7 @@ class QualityRun {
     row.Text("weights", DTypeName(saving.weights));
     row.Text("activations", ActivationsName(options_.activations));
     row.Text("kv", DTypeName(saving.kv));
+    if (options_.attention_math == kFloat8Math) row.Text("attention_math", kFloat8Math);
     row.Text("attention", saving.attention).Int("tokens", tokens);
     row.Number("perplexity", next.perplexity()).Number("reference", next.reference_perplexity());
     row.Number("divergence", next.mean_divergence());
@@ -244,6 +278,7 @@ class QualityRun {
   BenchContext& context_;
   std::unique_ptr<Backend> backend_;
   KernelRegistry kernels_;
+  KernelRegistry float8_kernels_;  // for keys and values of fp8_e4m3, if asked for
   std::unique_ptr<LoadedModel> reference_;
   // By the dtypes of weights, and of keys and values: all but the reference.
   std::map<std::pair<DType, DType>, std::unique_ptr<LoadedModel>> loaded_;
@@ -289,6 +324,13 @@ void AddQualityCommand(CLI::App& app, BenchContext& context) {
   command->add_option("--attention-gates", options->gates, "Gates for the policy 'learned'")
       ->type_name("FILE");
   AddActivations(*command, options->activations);
+  command
+      ->add_option("--attention-math", options->attention_math,
+                   "What attention multiplies keys and values of fp8_e4m3 in: float, or fp8, where "
+                   "queries and weights are rounded to fp8_e4m3 too, in scalars, slowly; needs "
+                   "--kv-dtype fp8_e4m3")
+      ->check(CLI::IsMember({"float", kFloat8Math}))
+      ->capture_default_str();
   command
       ->add_option(
           "--needles", options->needles,

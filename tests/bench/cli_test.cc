@@ -373,6 +373,36 @@ TEST(BenchQuality, TellsTheShareOfNeedlesThatAreAnswered) {
       Bench({"quality", "--model", "builtin:recall", "--text", text, "--needles", "101"}).code, 2);
 }
 
+TEST(BenchQuality, AttentionMathChangesWhatFloat8KeysCost) {
+  const auto model = testing::TestData("models/stories260K");
+  if (!model.has_value()) GTEST_SKIP() << "the small trained model is absent";
+  const testing::TempDirectory folder;
+  const std::string text = folder.path() / "text.txt";
+  std::ofstream file(text);
+  for (int i = 0; i < 20; ++i) file << "Entry " << 7919 * i << " holds item " << i << ".\n";
+  file.close();
+  const std::vector<std::string> plain = {"quality",    "--model",  model->string(), "--text",
+                                          text,         "--tokens", "100",           "--json",
+                                          "--kv-dtype", "fp8_e4m3"};
+  std::vector<std::string> coded = plain;
+  coded.insert(coded.end(), {"--attention-math", "fp8"});
+  const Output plain_output = Bench(plain);
+  const Output coded_output = Bench(coded);
+  ASSERT_EQ(plain_output.code, 0) << plain_output.err;
+  ASSERT_EQ(coded_output.code, 0) << coded_output.err;
+  const nlohmann::json plain_row = plain_output.Rows().at(0);
+  const nlohmann::json coded_row = coded_output.Rows().at(0);
+  EXPECT_FALSE(plain_row.contains("attention_math"));
+  EXPECT_EQ(coded_row.at("attention_math"), "fp8");
+  EXPECT_EQ(coded_row.at("kv"), "fp8_e4m3");
+  EXPECT_NE(coded_row.at("divergence"), plain_row.at("divergence"));
+  coded[9] = "int8";
+  const Output refused = Bench(coded);
+  EXPECT_NE(refused.code, 0);
+  EXPECT_NE(refused.err.find("allowed with it: --kv-dtype fp8_e4m3"), std::string::npos)
+      << refused.err;
+}
+
 TEST(BenchChart, DrawsRowsAndRefusesOthers) {
   const testing::TempDirectory folder;
   const std::string rows = folder.path() / "rows.jsonl";
