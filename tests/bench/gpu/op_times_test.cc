@@ -48,6 +48,7 @@ OpTimesOptions SmallOptions() {
   options.trial_rows = {1, 20};
   options.layer_rows = {2};
   options.wgmma_rows = {20};
+  options.trial_keys = 32;
   options.trial_hidden = 64;
   options.trial_intermediate = 96;
   options.copied_bytes = 4096;
@@ -132,35 +133,41 @@ TEST_F(OpTimesTest, PrefillIsTimedAlone) {
   EXPECT_EQ(Measure(options), expected);
 }
 
+struct TrialRows {
+  const char* op;
+  int rows;
+};
+
+class TrialTimesTest : public OpTimesTest, public ::testing::WithParamInterface<TrialRows> {};
+
 // Only where it is named and there is one.
-TEST_F(OpTimesTest, WhatIsOnTrialIsTimedBesideTheTable) {
+TEST_P(TrialTimesTest, IsTimedBesideTheTable) {
+  const auto [op, rows] = GetParam();
   OpTimesOptions options = SmallOptions();
-  options.only = {"prefill_trial", "gate_trial",       "down_trial", "linear_trial",
-                  "fp8_trial",     "overlap_trial",    "step_trial", "pairs_trial",
-                  "wgmma_trial",   "prefill_fp8_trial"};
+  options.only = {op};
   EXPECT_EQ(Measure(options), (std::map<std::string, int>{}));
   const OpTable trial = cuda::TrialOf(cuda::HopperOps()).value();
-  const OpTable warpgroups = cuda::WarpgroupTrialOf(cuda::HopperOps()).value();
-  options.trial = &trial;
   const OpTable pairs = cuda::PairsTrialOf(cuda::HopperOps()).value();
-  options.pairs = &pairs;
-  options.overlap = cuda::LetKernelsOverlap;
-  options.warpgroup_trial = &warpgroups;
+  const OpTable warpgroups = cuda::WarpgroupTrialOf(cuda::HopperOps()).value();
   const OpTable float8 = cuda::Float8TrialOf(cuda::HopperOps()).value();
+  options.trial = &trial;
+  options.pairs = &pairs;
+  options.warpgroup_trial = &warpgroups;
   options.float8_trial = &float8;
-  EXPECT_EQ(Measure(options), (std::map<std::string, int>{{"prefill_trial", 2},
-                                                          {"pairs_trial", 2},
-                                                          {"gate_trial", 8},
-                                                          {"down_trial", 8},
-                                                          {"linear_trial", 2},
-                                                          {"fp8_trial", 2},
-                                                          {"overlap_trial", 4},
-                                                          {"step_trial", 1},
-                                                          {"wgmma_trial", 4},
-                                                          {"prefill_fp8_trial", 2}}));
+  options.overlap = cuda::LetKernelsOverlap;
+  EXPECT_EQ(Measure(options), (std::map<std::string, int>{{op, rows}}));
   options.only = {"copy"};
   EXPECT_EQ(Measure(options), (std::map<std::string, int>{{"copy", 1}}));
 }
+
+INSTANTIATE_TEST_SUITE_P(Ops, TrialTimesTest,
+                         ::testing::Values(TrialRows{"prefill_trial", 2},
+                                           TrialRows{"pairs_trial", 2}, TrialRows{"gate_trial", 8},
+                                           TrialRows{"down_trial", 8}, TrialRows{"linear_trial", 2},
+                                           TrialRows{"fp8_trial", 2}, TrialRows{"overlap_trial", 4},
+                                           TrialRows{"step_trial", 1}, TrialRows{"wgmma_trial", 4},
+                                           TrialRows{"prefill_fp8_trial", 2}),
+                         [](const auto& info) { return std::string(info.param.op); });
 
 // Figures of kernels with other bits are worthless, and so are those of products of e4m3 that are
 // further off than these are.
@@ -190,6 +197,39 @@ TEST_F(OpTimesTest, ATrialWithOtherBitsIsAnError) {
       MeasureOps(*backend, table, options, [](const Row&) { FAIL() << "a row"; });
   EXPECT_EQ(off.code(), absl::StatusCode::kInternal);
   EXPECT_NE(off.message().find("off cuda/sm90; allowed: 0.125"), std::string::npos) << off;
+}
+
+// Other bits within rounding are counted, other values are an error.
+TEST_F(OpTimesTest, OtherBitsOfWgmmaAreCounted) {
+  KernelRegistry registry;
+  RegisterCudaKernels(registry);
+  const OpTable& table = *registry.Available("cuda").front();
+  OpTable other = table;
+  other.name = "other";
+  other.norm = [](Stream& stream, const NormParams& params) {
+    NormParams larger = params;
+    larger.norm.epsilon *= 1.5f;
+    return cuda::Norm(stream, larger);
+  };
+  OpTimesOptions options = SmallOptions();
+  options.only = {"wgmma_trial"};
+  options.trial = &other;
+  options.warpgroup_trial = &other;
+  const auto backend = CreateCudaBackend(0).value();
+  int rows = 0;
+  const auto count = [&](const Row& row) {
+    ++rows;
+    EXPECT_GT(nlohmann::json::parse(row.Json()).at("other_bits").get<double>(), 0.1);
+  };
+  const absl::Status counted = MeasureOps(*backend, table, options, count);
+  EXPECT_TRUE(counted.ok()) << counted;
+  EXPECT_EQ(rows, 4);
+  other.gated_mul = [](Stream&, const GatedMulParams&) { return absl::OkStatus(); };
+  const absl::Status status = MeasureOps(*backend, table, options, count);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_NE(status.message().find("other has other values than cuda/sm90"), std::string::npos)
+      << status;
+  EXPECT_EQ(rows, 4);
 }
 
 }  // namespace
