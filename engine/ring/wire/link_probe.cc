@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <exception>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/clock.h"
@@ -37,6 +38,13 @@ std::vector<int> RanksWithAddresses(std::span<const std::string> addresses) {
   return ranks;
 }
 
+LinkProbe::LinkProbe(WireRing& ring, std::vector<int> local)
+    : ring_(ring),
+      local_(std::move(local)),
+      no_memory_(NoMemoryError()),
+      no_thread_(absl::ResourceExhaustedError(
+          absl::StrCat("cannot start ", local_.size(), " threads to time links"))) {}
+
 absl::StatusOr<double> LinkProbe::Time(std::span<const int> hosted, size_t bytes,
                                        SteadyTime deadline) {
   ANNULUS_CHECK(hosted.size() > 1 && !local_.empty()) << "there are no links";
@@ -45,16 +53,16 @@ absl::StatusOr<double> LinkProbe::Time(std::span<const int> hosted, size_t bytes
         "messages of ", bytes, " bytes are to be timed; allowed are 1 to ", kMostBytes));
   }
   ANNULUS_RETURN_IF_ERROR(stuck_);
-  const absl::Status no_thread = absl::ResourceExhaustedError(
-      absl::StrCat("cannot start ", local_.size(), " threads to time links"));
   const SteadyTime::duration grace =
       std::max<SteadyTime::duration>(deadline - ring_.clock().Now(), kLeastGrace);
-  hosted_.assign(hosted.begin(), hosted.end());
-  timings_ = std::vector<Timing>(local_.size());
-  for (Timing& timing : timings_) timing.memory.resize(2 * AlignUp(bytes));
-  for (size_t index = 0; index < local_.size(); ++index) {
-    Begin(index, bytes, deadline, no_thread);
-  }
+  const auto prepare = [&] {
+    hosted_.assign(hosted.begin(), hosted.end());
+    timings_ = std::vector<Timing>(local_.size());
+    for (Timing& timing : timings_) timing.memory.resize(2 * AlignUp(bytes));
+    return absl::OkStatus();
+  };
+  ANNULUS_RETURN_IF_ERROR(Guarded(prepare, [this] { return no_memory_; }));
+  for (size_t index = 0; index < local_.size(); ++index) Begin(index, bytes, deadline);
   ANNULUS_RETURN_IF_ERROR(AwaitThreads(deadline + grace));
   double slowest = 0;
   for (const Timing& timing : timings_) {
@@ -66,16 +74,15 @@ absl::StatusOr<double> LinkProbe::Time(std::span<const int> hosted, size_t bytes
 }
 
 // Allocates nothing but the thread: others run already.
-void LinkProbe::Begin(size_t index, size_t bytes, SteadyTime deadline,
-                      const absl::Status& no_thread) {
+void LinkProbe::Begin(size_t index, size_t bytes, SteadyTime deadline) {
   Timing& timing = timings_[index];
   timing.runs = true;
   try {
     timing.thread = std::thread([this, index, bytes, deadline] { Run(index, bytes, deadline); });
   } catch (const std::exception&) {
     timing.runs = false;
-    timing.seconds = no_thread;
-    ring_.channel(local_[index]).Abort(no_thread);
+    timing.seconds = no_thread_;
+    ring_.channel(local_[index]).Abort(no_thread_);
   }
 }
 
@@ -86,7 +93,7 @@ void LinkProbe::Run(size_t index, size_t bytes, SteadyTime deadline) {
     timing.seconds = TimeRank(local_[index], bytes, timing.memory.data(), deadline);
     return timing.seconds.status();
   };
-  if (const absl::Status timed = Guarded(work, NoMemoryError); !timed.ok()) {
+  if (const absl::Status timed = Guarded(work, [this] { return no_memory_; }); !timed.ok()) {
     timing.seconds = timed;
     ring_.channel(local_[index]).Abort(timed);  // the others here would wait for it
   }

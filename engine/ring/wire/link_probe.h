@@ -7,7 +7,6 @@
 #include <span>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,7 +30,7 @@ class LinkProbe {
   // `ring` is used by Time alone; `local`: its ranks here. Destroy the probe after the ring, for
   // which Join must have been called: a transfer that was given up may still write to the probe's
   // memory.
-  LinkProbe(WireRing& ring, std::vector<int> local) : ring_(ring), local_(std::move(local)) {}
+  LinkProbe(WireRing& ring, std::vector<int> local);
   ~LinkProbe() { Join(); }
 
   // Typical seconds of a pass, of the slowest rank here. In a pass every rank sends one message of
@@ -59,15 +58,17 @@ class LinkProbe {
     std::thread thread;
   };
 
-  void Begin(size_t index, size_t bytes, SteadyTime deadline, const absl::Status& no_thread);
+  void Begin(size_t index, size_t bytes, SteadyTime deadline);
   void Run(size_t index, size_t bytes, SteadyTime deadline);
   absl::Status AwaitThreads(SteadyTime until);
   absl::StatusOr<double> TimeRank(int rank, size_t bytes, std::byte* memory, SteadyTime deadline);
 
   WireRing& ring_;
   const std::vector<int> local_;
-  std::vector<int> hosted_;      // as Time was told
-  std::vector<Timing> timings_;  // [index in local_]
+  const absl::Status no_memory_;  // made while there is some
+  const absl::Status no_thread_;  // likewise
+  std::vector<int> hosted_;       // as Time was told
+  std::vector<Timing> timings_;   // [index in local_]
   absl::Status stuck_;
   std::mutex mutex_;
   std::condition_variable changed_;

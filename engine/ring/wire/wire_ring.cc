@@ -64,6 +64,7 @@ class WireRing::End final : public RingChannel {
 WireRing::WireRing(WireRingSetup setup, const Clock& clock)
     : setup_(std::move(setup)),
       clock_(clock),
+      no_memory_(NoMemoryError()),
       epoch_(setup_.first_epoch - 1),
       wires_(setup_.ranks),
       ends_(setup_.ranks) {
@@ -99,7 +100,7 @@ absl::Status WireRing::Reset() {
           absl::StrCat("cannot start a thread for the wires of a ring: ", error.what()));
     }
   };
-  unformed_ = Guarded(form, NoMemoryError);
+  unformed_ = Guarded(form, [this] { return no_memory_; });
   return unformed_;
 }
 

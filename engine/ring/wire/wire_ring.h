@@ -72,6 +72,7 @@ class WireRing final : public RingGroup {
 
   const WireRingSetup setup_;
   const Clock& clock_;
+  const absl::Status no_memory_;              // made while there is some
   uint64_t epoch_;                            // the last that began here
   absl::Status unformed_;                     // why the ring has no wires; else OK
   std::vector<std::unique_ptr<Wire>> wires_;  // [rank]; null where it is not local
