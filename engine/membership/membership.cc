@@ -382,9 +382,8 @@ bool Membership::IsReady(MemberId id) const {
   return member != nullptr && member->ready;
 }
 
-bool Membership::MayRunAborted(MemberId id) const {
-  const Member* const member = Find(id);
-  return member != nullptr && aborted_ && member->joined == epoch_ && member->wires <= epoch_;
+bool Membership::MayRunStep(MemberId id) const {
+  return IsInEpoch(id) && Find(id)->wires <= epoch_;
 }
 
 Membership::Role Membership::role(MemberId id) const {

@@ -147,9 +147,9 @@ class Membership {
   // Whether it belongs to the epoch that began last.
   bool IsInEpoch(MemberId id) const;
   bool IsReady(MemberId id) const;
-  // Whether a step that was aborted may still run on it: it has yet to open wires for the next
-  // epoch.
-  bool MayRunAborted(MemberId id) const;
+  // Whether a step of the epoch that began last may run on it, even if that epoch is over: it has
+  // yet to open wires for the next.
+  bool MayRunStep(MemberId id) const;
   Role role(MemberId id) const;
   // When it dialled or last said anything. Requires that it is not gone.
   SteadyTime heard(MemberId id) const { return members_.at(id).heard; }

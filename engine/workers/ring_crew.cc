@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/base/field_error.h"
 #include "engine/base/try_to.h"
 #include "engine/codec/status_message.h"
 #include "kernels/base/check.h"
@@ -30,7 +29,7 @@ RingCrew::Member* RingCrew::Find(MemberId id) const {
   return found == members_.end() ? nullptr : found->get();
 }
 
-// The member goes, whatever it was.
+// The member goes, whatever it was. One who has ranks goes even if there is no memory to say so.
 void RingCrew::Lose(Member& member, RingLoss cause, const absl::Status& why) {
   if (membership_.role(member.id) == Membership::Role::kGone) return;
   const Membership::Seat* const found = membership_.SeatOf(member.id);
@@ -44,11 +43,15 @@ void RingCrew::Lose(Member& member, RingLoss cause, const absl::Status& why) {
     membership_.Leave(member.id, options_.clock->Now());
     return member.link->Close(why);
   }
-  const std::string what = absl::StrCat("worker \"", name, "\" at ", member.link->peer(), " with ",
-                                        RanksText(found->first_rank, found->ranks), " is lost: ");
   // What it says of itself before it runs is about its settings or machine.
-  const absl::Status lost =
-      serves ? absl::UnavailableError(absl::StrCat(what, why.message())) : WithPrefix(what, why);
+  absl::Status lost = serves ? nameless_ : why;
+  TryTo([&] {
+    const std::string what =
+        absl::StrCat("worker \"", name, "\" at ", member.link->peer(), " with ",
+                     RanksText(found->first_rank, found->ranks), " is lost: ");
+    lost =
+        serves ? absl::UnavailableError(absl::StrCat(what, why.message())) : WithPrefix(what, why);
+  });
   membership_.Leave(member.id, options_.clock->Now());
   if (options_.on_loss != nullptr) options_.on_loss(cause);
   const bool unfit = cause == RingLoss::kMessage && !IsOfTheMoment(why);
@@ -56,12 +59,13 @@ void RingCrew::Lose(Member& member, RingLoss cause, const absl::Status& why) {
   if (lost_.ok()) {
     lost_ = lost;
   } else {
-    refusal_ = absl::StrCat("; then ", lost.message());
+    TryTo([&] { refusal_ = absl::StrCat("; then ", lost.message()); });
   }
-  member.link->Close(lost);
-  Break(lost_);
-  Fill();
-  news_.push_back(AwaitedText());  // a spare may have its seat before anybody looks
+  TryTo([&] { member.link->Close(lost); });
+  TryTo([&] { Break(lost_); });
+  TryTo([&] { Fill(); });
+  TryTo([&] { news_.push_back(AwaitedText()); });  // a spare may have its seat before anybody looks
+  changed_.notify_all();
 }
 
 // Tells those who host ranks from now on which.
@@ -97,6 +101,12 @@ void RingCrew::Send(const std::vector<MemberId>& members, const wire::ToWorker& 
   for (const MemberId id : members) Find(id)->link->Send(bytes);
 }
 
+// Of what a worker cannot miss: it would wait for ever, or take what comes next for what it may not
+// be sent. Needs no memory itself.
+void RingCrew::SendOrLose(Member& member, const std::string& bytes) {
+  if (!TryTo([&] { member.link->Send(bytes); })) Lose(member, RingLoss::kClosed, unsent_);
+}
+
 // ---- what their coordinator does
 
 absl::Status RingCrew::Await(const std::function<bool()>& done,
@@ -128,13 +138,14 @@ absl::StatusOr<std::vector<std::string>> RingCrew::Form(uint64_t epoch,
   wire::ToWorker message;
   message.mutable_form()->set_epoch(epoch);
   for (const std::string& address : addresses) message.mutable_form()->add_addresses(address);
+  const std::string bytes = Encode(message);
   const std::vector<MemberId> hosts = membership_.Hosts();
   const uint64_t begun = membership_.Form(options_.clock->Now());
   ANNULUS_CHECK(begun == epoch) << "epoch " << epoch << " is formed as " << begun;
   for (const MemberId id : hosts) Find(id)->results.clear();
   broken_ = lost_ = absl::OkStatus();
   refusal_.clear();
-  if (!TryTo([&] { Send(hosts, message); })) Break(NoMemoryError());
+  for (const MemberId id : hosts) SendOrLose(*Find(id), bytes);
   return addresses;
 }
 
@@ -245,7 +256,8 @@ void RingCrew::Abort(const absl::Status& why) {
   wire::ToWorker message;
   message.mutable_abort()->set_epoch(membership_.epoch());
   *message.mutable_abort()->mutable_why() = codec::ToMessage(why);
-  Send(membership_.Abort(options_.clock->Now()), message);
+  const std::string bytes = Encode(message);
+  for (const MemberId id : membership_.Abort(options_.clock->Now())) SendOrLose(*Find(id), bytes);
 }
 
 void RingCrew::Pause(std::chrono::milliseconds time) {

@@ -73,7 +73,8 @@ class RingCrew final : private WorkerSourceSink {
   absl::Status Gather();
   // Waits until every rank has a host that has wires for `epoch`, which is the next, and forms the
   // ring: returns the addresses of all ranks. `own`: of the ranks here. Any step of an earlier
-  // epoch has been dropped. On an error, or without memory (std::bad_alloc), no epoch has begun.
+  // epoch has been dropped. On an error, or without memory (std::bad_alloc), no epoch has begun. A
+  // worker that cannot be told that it has is lost.
   absl::StatusOr<std::vector<std::string>> Form(uint64_t epoch, std::vector<std::string> own);
   // Waits until the ranks have their memory; their facts, from first_rank on: of all ranks, if the
   // ring was not founded. Fails if a worker is lost meanwhile.
@@ -94,9 +95,9 @@ class RingCrew final : private WorkerSourceSink {
   // Waits for all of them, and returns the most seconds that any worker's took. Whoever does not
   // answer is lost. Fails if the epoch is broken; the failure of a probe breaks it.
   absl::StatusOr<double> AwaitProbe();
-  // Waits until no step that was aborted runs on the rank: it may still write pages that others
-  // have been given since. At once while an epoch lasts. UNAVAILABLE if one does not end within
-  // `patience`. Any thread.
+  // Waits until no step of an epoch that is broken or over runs on the rank: it may still write
+  // pages that others have been given since. At once otherwise. UNAVAILABLE if one does not end
+  // within `patience`. Any thread.
   absl::Status AwaitAborted(int rank);
   // Has the worker that hosts the page's rank copy it after AwaitAborted, and waits until that has
   // ended: returns what PageCopied::same says, or the copy's error. UNAVAILABLE if the worker is
@@ -109,12 +110,13 @@ class RingCrew final : private WorkerSourceSink {
   absl::Status Lose(int rank, const absl::Status& why);
   // Closes all links with `why`.
   void Close(const absl::Status& why);
-  // Ends the epoch on all workers. Without memory (std::bad_alloc) it may last: call it again.
+  // Ends the epoch on all workers; whoever cannot be told is lost. Without memory (std::bad_alloc)
+  // it may last, though broken: call it again.
   void Abort(const absl::Status& why);
   // Waits for `time`, or until Stop.
   void Pause(std::chrono::milliseconds time);
-  // Ends all waits of Form, AwaitReady, AwaitProbe and Pause, now and later. Aborts the ranks here
-  // if BeginAborts was called. Any thread.
+  // Ends all waits but those of AwaitResults, now and later. Aborts the ranks here if BeginAborts
+  // was called. Any thread.
   void Stop();
   // The ranks of the ring that are here: their progress counts, and they learn of that of the
   // others. Must outlive the crew.
@@ -197,6 +199,7 @@ class RingCrew final : private WorkerSourceSink {
   void Fill();
   void Break(const absl::Status& why);
   void Send(const std::vector<MemberId>& members, const wire::ToWorker& message);
+  void SendOrLose(Member& member, const std::string& bytes);
   std::vector<MemberId> InEpoch() const;
   std::vector<MemberId> Unprobed() const;
   void AbortHere();
@@ -214,6 +217,11 @@ class RingCrew final : private WorkerSourceSink {
 
   const RingCrewOptions options_;
   WorkerSource& source_;
+  // Made while there is memory.
+  const absl::Status unsent_ =
+      absl::UnavailableError("there was no memory to send it what it must know");
+  const absl::Status nameless_ =
+      absl::UnavailableError("a worker is lost, and there was no memory to say which");
   mutable std::mutex mutex_;  // guards what follows, up to watcher_
   std::condition_variable changed_;
   Membership membership_;

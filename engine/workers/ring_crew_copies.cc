@@ -32,11 +32,11 @@ absl::Status RingCrew::AwaitAborted(int rank) {
 }
 
 absl::Status RingCrew::AwaitAborted(int rank, std::unique_lock<std::mutex>& lock) {
+  // A broken epoch will be aborted; if there is no memory for it now, some time later.
   const auto ended = [&] {
-    if (rank >= options_.first_rank) {
-      return !membership_.MayRunAborted(membership_.SeatOfRank(rank).host);
-    }
-    return !membership_.aborted() || forms_here_ > membership_.epoch();
+    if (!membership_.aborted() && broken_.ok()) return true;
+    if (rank < options_.first_rank) return forms_here_ > membership_.epoch();
+    return !membership_.MayRunStep(membership_.SeatOfRank(rank).host);
   };
   const auto over = [&] { return stop_ || ended(); };
   if (options_.clock->WaitUntil(options_.clock->Now() + options_.patience, lock, changed_, over)) {
@@ -53,19 +53,22 @@ absl::StatusOr<bool> RingCrew::Copy(const PageCopy& copy) {
   if (stop_ || Find(id) == nullptr || !membership_.IsReady(id)) {
     return absl::UnavailableError(absl::StrCat("no worker has rank ", copy.page.rank, " now"));
   }
+  // All that takes memory comes before the worker is asked: from then on it may write the page
+  // until it has answered, or is lost.
   const uint64_t ticket = ++copies_;
-  Find(id)->copies[ticket];
   wire::ToWorker message;
   *message.mutable_copy() = ToMessage(copy, ticket);
-  Send({id}, message);
+  const std::string bytes = Encode(message);
+  const absl::Status late = absl::DeadlineExceededError(
+      absl::StrCat("it has not copied a page within ", TimeText(options_.patience)));
+  Find(id)->copies[ticket];
+  SendOrLose(*Find(id), bytes);
   const auto lost = [&] {
     return Find(id) == nullptr || membership_.role(id) == Membership::Role::kGone;
   };
   const auto over = [&] { return stop_ || lost() || Find(id)->copies.at(ticket).has_value(); };
   if (!options_.clock->WaitUntil(options_.clock->Now() + options_.patience, lock, changed_, over)) {
-    Lose(*Find(id), RingLoss::kSilent,
-         absl::DeadlineExceededError(
-             absl::StrCat("it has not copied a page within ", TimeText(options_.patience))));
+    Lose(*Find(id), RingLoss::kSilent, late);
   }
   if (lost()) {
     return absl::UnavailableError(

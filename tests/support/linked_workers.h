@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <thread>
@@ -35,6 +36,16 @@ class LinkedPair {
 
   void ToWorker(Fault fault) { SetFault(1, std::move(fault)); }
   void FromWorker(Fault fault) { SetFault(0, std::move(fault)); }
+  // The coordinator finds no memory to send those messages that `fails` takes.
+  void FailSends(std::function<bool(const std::string& message)> fails) {
+    const std::lock_guard lock(mutex_);
+    fails_ = std::move(fails);
+  }
+  // From now on there is no memory to say where either side is.
+  void FailNames() {
+    const std::lock_guard lock(mutex_);
+    nameless_ = true;
+  }
   // The connection breaks.
   void Cut() { Close(absl::UnavailableError("the connection broke")); }
 
@@ -63,12 +74,18 @@ class LinkedPair {
       {
         const std::lock_guard lock(pair_->mutex_);
         if (pair_->closed_.has_value()) return;
+        if (side_ == 0 && pair_->fails_ != nullptr && pair_->fails_(message))
+          throw std::bad_alloc();
         pair_->inboxes_[1 - side_].messages.push_back(std::move(message));
       }
       pair_->changed_.notify_all();
     }
     void Close(const absl::Status& why) override { pair_->Close(why); }
-    std::string peer() const override { return pair_->name_; }
+    std::string peer() const override {
+      const std::lock_guard lock(pair_->mutex_);
+      if (pair_->nameless_) throw std::bad_alloc();
+      return pair_->name_;
+    }
 
    private:
     void Deliver(WorkerLinkSink& sink) {
@@ -114,6 +131,8 @@ class LinkedPair {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::array<Inbox, 2> inboxes_;
+  std::function<bool(const std::string&)> fails_;
+  bool nameless_ = false;
   std::optional<absl::Status> closed_;
 };
 

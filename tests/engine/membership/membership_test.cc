@@ -238,24 +238,23 @@ TEST_F(MembershipTest, WhoeverDoesNotLetGoOfAStepIsLate) {
   EXPECT_THAT(WhyLate(), HasSubstr("no progress"));
 }
 
-TEST_F(MembershipTest, AnAbortedStepRunsUntilItsHostOpensWires) {
+TEST_F(MembershipTest, AStepMayRunUntilItsHostOpensWires) {
+  EXPECT_FALSE(ring_.MayRunStep(small_)) << "no epoch has begun";
   Found();
   ring_.BeginStep(now_);
-  EXPECT_FALSE(ring_.MayRunAborted(small_)) << "the epoch lasts";
+  EXPECT_TRUE(ring_.MayRunStep(small_));
   ring_.Abort(now_);
-  EXPECT_TRUE(ring_.MayRunAborted(small_));
-  EXPECT_TRUE(ring_.MayRunAborted(big_));
+  EXPECT_TRUE(ring_.MayRunStep(small_));
+  EXPECT_TRUE(ring_.MayRunStep(big_));
   const MemberId spare = Join("c", 1);
   ring_.Leave(small_, now_);
   ASSERT_THAT(ring_.Fill(now_), ElementsAre(spare));
-  EXPECT_FALSE(ring_.MayRunAborted(small_)) << "it is gone";
-  EXPECT_FALSE(ring_.MayRunAborted(spare)) << "it had no step";
+  EXPECT_FALSE(ring_.MayRunStep(small_)) << "it is gone";
+  EXPECT_FALSE(ring_.MayRunStep(spare)) << "it had no step";
   EXPECT_EQ(*ring_.Wires(big_, 2), true);
-  EXPECT_FALSE(ring_.MayRunAborted(big_)) << "though the next epoch has yet to begin";
+  EXPECT_FALSE(ring_.MayRunStep(big_)) << "though the next epoch has yet to begin";
   Begin();
-  EXPECT_FALSE(ring_.MayRunAborted(big_));
-  ring_.Abort(now_);
-  EXPECT_TRUE(ring_.MayRunAborted(big_)) << "those wires were for this epoch";
+  EXPECT_TRUE(ring_.MayRunStep(big_)) << "those wires were for this epoch";
 }
 
 // Whatever it says.

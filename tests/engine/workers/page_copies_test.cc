@@ -1,15 +1,18 @@
-// When a coordinator has workers copy pages, and what becomes of those who answer as they may not.
+// When a coordinator has workers copy pages, and what becomes of those who answer as they may not,
+// or cannot be told what they must know.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <future>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "engine/codec/status_message.h"
 #include "engine/workers/control_messages.h"
 #include "engine/workers/ring_crew.h"
 #include "tests/support/linked_workers.h"
@@ -52,7 +55,7 @@ class PageCopiesTest : public ::testing::Test {
   }
 
   std::unique_ptr<ScriptedWorker> Dial(const std::string& name) {
-    const auto pair = std::make_shared<LinkedPair>(name);
+    const auto pair = pairs_[name] = std::make_shared<LinkedPair>(name);
     auto worker = std::make_unique<ScriptedWorker>(LinkedPair::End(pair, 1));
     source_.Add(LinkedPair::End(pair, 0));
     return worker;
@@ -98,8 +101,27 @@ class PageCopiesTest : public ::testing::Test {
     worker.Say(Encode(message));
   }
 
+  // There is no memory to send messages of this kind to the worker.
+  void FailSends(const std::string& name, bool (wire::ToWorker::*has_kind)() const) {
+    pairs_.at(name)->FailSends([has_kind](const std::string& bytes) {
+      return (DecodeToWorker(bytes).value().*has_kind)();
+    });
+  }
+  // The epoch of the next Form, or Abort, that the worker hears; 0: none came within a minute.
+  static uint64_t HearForm(ScriptedWorker& worker) {
+    const auto heard = worker.Hear(
+        [](const std::string& bytes) { return DecodeToWorker(bytes).value().has_form(); });
+    return heard.has_value() ? DecodeToWorker(*heard).value().form().epoch() : 0;
+  }
+  static uint64_t HearAbort(ScriptedWorker& worker) {
+    const auto heard = worker.Hear(
+        [](const std::string& bytes) { return DecodeToWorker(bytes).value().has_abort(); });
+    return heard.has_value() ? DecodeToWorker(*heard).value().abort().epoch() : 0;
+  }
+
   testing::ManualClock clock_;
   testing::AddedWorkers source_;
+  std::map<std::string, std::shared_ptr<LinkedPair>> pairs_;
   RingCrew crew_{Options(), source_};
   std::unique_ptr<ScriptedWorker> one_;
   std::unique_ptr<ScriptedWorker> two_;
@@ -143,6 +165,65 @@ TEST_F(PageCopiesTest, RanksHereEndAnAbortedStepFirstToo) {
   EXPECT_EQ(crew_.AwaitAborted(0), absl::OkStatus());
   OpenWires(2);
   EXPECT_EQ(formed.get(), absl::OkStatus());
+}
+
+// There may have been no memory for the abort: what the ranks do is the same.
+TEST_F(PageCopiesTest, NoPageIsCopiedWhileTheEpochIsBrokenAndNotAborted) {
+  crew_.Run("a plan");
+  wire::FromWorker failed;
+  failed.mutable_result()->set_epoch(1);
+  failed.mutable_result()->set_step(1);
+  *failed.mutable_result()->mutable_status() = codec::ToMessage(absl::InternalError("a fault"));
+  two_->Say(Encode(failed));
+  ASSERT_THAT(std::string(crew_.AwaitResults().status().message()), HasSubstr("a fault"));
+  for (const int rank : {0, 1}) {
+    auto late = std::async(std::launch::async, [&] { return crew_.AwaitAborted(rank); });
+    ASSERT_TRUE(clock_.WaitForWaiters(2)) << "the crew's watcher, and the wait";
+    clock_.Advance(kPatience);
+    EXPECT_EQ(late.get().code(), absl::StatusCode::kUnavailable) << rank;
+  }
+  EXPECT_EQ(crew_.lost(), absl::OkStatus());
+}
+
+// The others are told all the same.
+TEST_F(PageCopiesTest, WhoeverCannotBeToldOfAnAbortIsLost) {
+  FailSends("a", &wire::ToWorker::has_abort);
+  crew_.Abort(absl::InternalError("a fault"));
+  EXPECT_THAT(std::string(one_->WaitClosed().message()), HasSubstr("no memory to send it"));
+  EXPECT_EQ(HearAbort(*two_), 1u);
+  EXPECT_THAT(std::string(crew_.lost().message()), HasSubstr("worker \"a\""));
+}
+
+// Who has heard of no epoch must not hear that it is over.
+TEST_F(PageCopiesTest, WhoeverCannotBeToldOfAnEpochIsLost) {
+  crew_.Abort(absl::InternalError("a fault"));
+  OpenWires(2);
+  FailSends("a", &wire::ToWorker::has_form);
+  EXPECT_EQ(crew_.Form(2, {"here"}).status(), absl::OkStatus());
+  EXPECT_THAT(std::string(one_->WaitClosed().message()), HasSubstr("no memory to send it"));
+  const absl::Status why = crew_.AwaitReady().status();
+  EXPECT_THAT(std::string(why.message()), HasSubstr("worker \"a\""));
+  crew_.Abort(why);
+  EXPECT_EQ(HearAbort(*two_), 1u);
+  EXPECT_EQ(HearForm(*two_), 2u);
+  EXPECT_EQ(HearAbort(*two_), 2u);
+}
+
+// It may have been asked.
+TEST_F(PageCopiesTest, WhoeverCannotBeAskedIsLost) {
+  FailSends("a", &wire::ToWorker::has_copy);
+  EXPECT_THAT(Text(BeginCopy(1).get()), HasSubstr("the worker with rank 1 is lost"));
+  EXPECT_THAT(std::string(one_->WaitClosed().message()), HasSubstr("no memory to send it"));
+}
+
+TEST_F(PageCopiesTest, WhoeverDoesNotAnswerIsLostWithoutMemoryToSayWho) {
+  auto copied = BeginCopy(1);
+  ASSERT_NE(HearCopy(*one_), 0u);
+  ASSERT_TRUE(clock_.WaitForWaiters(2));
+  pairs_.at("a")->FailNames();
+  clock_.Advance(kPatience);
+  EXPECT_THAT(Text(copied.get()), HasSubstr("the worker with rank 1 is lost"));
+  EXPECT_THAT(std::string(one_->WaitClosed().message()), HasSubstr("no memory to say which"));
 }
 
 TEST_F(PageCopiesTest, AnAnswerCountsOnce) {
