@@ -72,6 +72,7 @@ RemoteRanks::RemoteRanks(const RankModel& model, WorkerSource& source,
                          const RemoteRanksOptions& options)
     : model_(model),
       options_(options),
+      no_memory_(NoMemoryError()),
       crew_(std::make_unique<RingCrew>(CrewOptionsOf(options, model.layers()), source)) {}
 
 absl::StatusOr<std::unique_ptr<RemoteRanks>> RemoteRanks::Create(
@@ -328,13 +329,16 @@ void RemoteRanks::Mend() {
     // Other links. A loss by timing them is none of a ring that served: it would come again and
     // again.
     if (served && !crew_->lost().ok()) failed_timings_ = 0;
-    const absl::Status formed = Guarded([&] { return TryForming(broke); }, NoMemoryError);
+    const uint64_t before = crew_->epoch();
+    const absl::Status formed =
+        Guarded([&] { return TryForming(broke); }, [this] { return no_memory_; });
     const bool stuck = IsStuck();
     if (!formed.ok()) crew_->EndAborts();
     if (!formed.ok() && !stuck) {
       TryTo([&] { crew_->Abort(formed); });  // otherwise the next attempt does
-      // A loss has its own cause of delay: nobody is there until somebody dials.
-      if (crew_->lost().ok()) crew_->Pause(kRestBetweenAttempts);
+      // A loss in this epoch has its own cause of delay: nobody is there until somebody dials.
+      const bool has_new_loss = crew_->epoch() != before && !crew_->lost().ok();
+      if (!has_new_loss) crew_->Pause(kRestBetweenAttempts);
     }
     lock.lock();
     if (stuck) abandoned_ = formed;
@@ -378,7 +382,8 @@ absl::Status RemoteRanks::TimeLinks() {
       ANNULUS_ASSIGN_OR_RETURN(links, MeasureLinks());
       return absl::OkStatus();
     };
-    if (const absl::Status measured = Guarded(measure, NoMemoryError); !measured.ok()) {
+    const absl::Status measured = Guarded(measure, [this] { return no_memory_; });
+    if (!measured.ok()) {
       ++failed_timings_;
       return CauseOf(measured);
     }

@@ -76,7 +76,8 @@ struct RemoteRanksOptions {
 //   it, after the step that runs. The status of each call names the worker and its ranks. Results
 //   of earlier epochs are dropped.
 // - The forming is done by a thread of its own, so that none of the calls waits for it. An attempt
-//   that fails, for want of memory too, is made again a second later.
+//   that fails, for want of memory too, is made again a second later; at once if a worker was lost
+//   after the ring had formed in it.
 // - If a rank here does not end a step, or its wire hangs in a probe of links, state() is kLost,
 //   and the destructor waits for it without a bound.
 // - Statistics and last_progress are those of the last beat for ranks elsewhere.
@@ -147,6 +148,7 @@ class RemoteRanks final : public RankPort {
 
   const RankModel& model_;
   const RemoteRanksOptions options_;
+  const absl::Status no_memory_;  // made while there is some
   std::vector<RankFacts> facts_;
   int64_t visiting_pages_ = 0;
   PatternCache patterns_{kPatternBytes};  // if no rank is here

@@ -11,6 +11,7 @@
 #include <system_error>
 #include <thread>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -118,6 +119,29 @@ TEST_F(ReplacementTest, ARingThatFindsNoMemoryOrThreadsFormsLater) {
   EXPECT_EQ(lacks, 0);
   EXPECT_EQ(ranks->workers().epoch, 2u) << "none began that nobody formed";
   ExpectRuns(*ranks);
+}
+
+// What was lost before is no reason to try again at once.
+TEST_F(ReplacementTest, ARingThatFindsNoMemoryAfterALossFormsLater) {
+  std::vector<SteadyTime> attempts;  // by whoever mends
+  bool lacks = false;
+  first_ = &ring_.Add("a", 1);
+  ring_.Add("b", 1);
+  options_ = ring_.OptionsOf(1, kRanks);
+  options_.open_carrier = [&, open = options_.open_carrier] {
+    attempts.push_back(std::chrono::steady_clock::now());
+    if (std::exchange(lacks, false)) throw std::bad_alloc();
+    return open();
+  };
+  const auto ranks = ring_.Create(options_).value();
+  AddSpare(*ranks, "c");
+  lacks = true;
+  LoseAtNextStep(*first_);
+  ASSERT_FALSE(ranks->Run(Plan()).ok());
+  EXPECT_THAT(ranks->TakeLost(), ElementsAre(1));
+  ASSERT_TRUE(IsUpSoon(*ranks)) << ranks->awaited();
+  ASSERT_EQ(attempts.size(), 3u) << "the first, one without memory, and one with";
+  EXPECT_GE(attempts[2] - attempts[1], 1s);
 }
 
 // The others miss a worker whose link still stands: it closes after their next beat.
