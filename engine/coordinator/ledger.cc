@@ -121,7 +121,9 @@ void Ledger::ForgetPages() {
 
 std::vector<int32_t> Ledger::FreePages() const {
   std::vector<int32_t> pages;
-  for (int rank = 0; rank < book_.ranks(); ++rank) pages.push_back(book_.free_count(rank));
+  for (int rank = 0; rank < book_.ranks(); ++rank) {
+    pages.push_back(book_.is_usable(rank) ? book_.free_count(rank) : -1);
+  }
   return pages;
 }
 

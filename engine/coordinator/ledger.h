@@ -75,8 +75,10 @@ class Ledger {
   PageTier* tier() { return tier_.get(); }  // null: there is none
   const PageTier* tier() const { return tier_.get(); }
 
-  std::vector<int32_t> FreePages() const;        // [rank]
-  std::vector<int32_t> PagesWithoutUse() const;  // [rank] free pages and cached ones nobody holds
+  // [rank] -1 for a rank that is not usable: a sequence must not have it on its ring even if it
+  // needs no page there.
+  std::vector<int32_t> FreePages() const;
+  std::vector<int32_t> PagesWithoutUse() const;  // likewise, with cached pages that nobody holds
   std::vector<int> SequencesByRank() const;      // [rank] how many that run have pages there
   std::vector<int> HomesByRank() const;          // [rank] how many have their home; none parked
   // See PageTier. False without a tier.

@@ -18,7 +18,7 @@ PageTier::PageTier(std::vector<PageLevels::Level> levels, Options options, const
       // Under KvVerify::kAll, nothing that the levels have is used.
       lookup_({.other_identities = std::move(options.other_identities),
                .others_are_used = options.verify != KvVerify::kAll},
-              marks_, levels_, limits_),
+              marks_, levels_, limits_, book),
       lingering_(levels_, book),
       writes_(limits_, ranks_, levels_, book, lingering_),
       saver_(options.verify == KvVerify::kAll,

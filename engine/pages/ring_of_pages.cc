@@ -7,12 +7,15 @@ namespace annulus {
 namespace {
 
 // [ring index][rank] The first page of that index which the rank has not got; `pages.size()` if it
-// has all.
-std::vector<std::vector<size_t>> ReachOf(std::span<const uint64_t> pages, int page_tokens,
-                                         int degree, const PlanLimits& limits) {
+// has all; 0 if it is not `usable`.
+std::vector<std::vector<size_t>> ReachOf(std::span<const uint64_t> pages, uint64_t usable,
+                                         int page_tokens, int degree, const PlanLimits& limits) {
   const auto ranks = static_cast<size_t>(limits.ranks);
-  std::vector<std::vector<size_t>> reach(static_cast<size_t>(degree),
-                                         std::vector<size_t>(ranks, pages.size()));
+  std::vector<size_t> most(ranks, pages.size());
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    if ((usable >> rank & 1) == 0) most[rank] = 0;
+  }
+  std::vector<std::vector<size_t>> reach(static_cast<size_t>(degree), most);
   for (size_t page = 0; page < pages.size(); ++page) {
     const auto first = static_cast<int32_t>(page) * page_tokens;
     const int index = PlaceOnRing(first, page_tokens, degree, limits.shards);
@@ -38,12 +41,13 @@ std::vector<int32_t> RingThatReaches(const std::vector<std::vector<size_t>>& rea
 
 }  // namespace
 
-RingPages LongestOnOneRing(std::span<const uint64_t> pages, int page_tokens,
+RingPages LongestOnOneRing(std::span<const uint64_t> pages, uint64_t usable, int page_tokens,
                            const PlanLimits& limits) {
   RingPages longest;
   for (int degree = 1; degree <= limits.ranks; ++degree) {
     if (!IsUsefulDegree(degree, limits.ranks, limits.shards)) continue;
-    const std::vector<std::vector<size_t>> reach = ReachOf(pages, page_tokens, degree, limits);
+    const std::vector<std::vector<size_t>> reach =
+        ReachOf(pages, usable, page_tokens, degree, limits);
     // A ring ends where one of its ranks does.
     std::vector<size_t> ends;
     for (const std::vector<size_t>& of_index : reach) {

@@ -17,9 +17,10 @@ struct RingPages {
 };
 
 // The longest beginning of a text whose pages all are where a ring would have them (PlaceOnRing).
-// `pages`: [page of the text] a bit for each rank that has it. Of rings that have as much, one of
-// the smallest degree, with the first ranks. Of models whose ranks are at most 64.
-RingPages LongestOnOneRing(std::span<const uint64_t> pages, int page_tokens,
+// `pages`: [page of the text] a bit for each rank that has it. `usable`: a bit for each rank that a
+// ring may have: of a short text not every rank has a page. Of rings that have as much, one of the
+// smallest degree, with the first ranks. Of models whose ranks are at most 64.
+RingPages LongestOnOneRing(std::span<const uint64_t> pages, uint64_t usable, int page_tokens,
                            const PlanLimits& limits);
 
 }  // namespace annulus

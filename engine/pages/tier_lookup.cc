@@ -56,11 +56,19 @@ uint64_t TierLookup::RanksWith(const ContentHash& chain) const {
   return ranks;
 }
 
+uint64_t TierLookup::UsableRanks() const {
+  uint64_t usable = 0;
+  for (int32_t rank = 0; rank < book_.ranks(); ++rank) {
+    if (book_.is_usable(rank)) usable |= uint64_t{1} << rank;
+  }
+  return usable;
+}
+
 void TierLookup::CutToRing(SavedBeginning& beginning) const {
   if (!levels_.beside_ranks()) return;
   std::vector<uint64_t> pages;
   for (const PageMark& mark : beginning.marks) pages.push_back(RanksWith(mark.chain));
-  const RingPages found = LongestOnOneRing(pages, marks_.page_tokens(), limits_);
+  const RingPages found = LongestOnOneRing(pages, UsableRanks(), marks_.page_tokens(), limits_);
   beginning.marks.resize(found.pages);
   beginning.ring = found.ring;
 }

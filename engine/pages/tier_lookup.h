@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/api/request.h"
+#include "engine/memory/page_book.h"
 #include "engine/pages/page_levels.h"
 #include "engine/pages/page_marks.h"
 #include "engine/scheduler/placement.h"
@@ -39,8 +40,12 @@ class TierLookup {
   };
   // The references must outlive the object.
   TierLookup(Options options, const PageMarks& marks, const PageLevels& levels,
-             const PlanLimits& limits)
-      : options_(std::move(options)), marks_(marks), levels_(levels), limits_(limits) {}
+             const PlanLimits& limits, const PageBook& book)
+      : options_(std::move(options)),
+        marks_(marks),
+        levels_(levels),
+        limits_(limits),
+        book_(book) {}
 
   // Returns the longest beginning of the prompt that the levels have, dense or under `policy`
   // (null: dense). Never includes the prompt's last token, except for RequestSpec::prefill_only.
@@ -75,11 +80,14 @@ class TierLookup {
   // A bit for each rank beside which the levels have the page of every group without a window; of
   // every group of which they have it, if all have one.
   uint64_t RanksWith(const ContentHash& chain) const;
+  // A bit for each rank that PageBook::is_usable; they are at most 64.
+  uint64_t UsableRanks() const;
 
   const Options options_;
   const PageMarks& marks_;
   const PageLevels& levels_;
   const PlanLimits& limits_;
+  const PageBook& book_;
 };
 
 }  // namespace annulus

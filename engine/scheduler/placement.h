@@ -105,7 +105,9 @@ struct RingChoice {
 };
 
 // Chooses the ring of a new sequence:
-// - It must fit into `free_pages` ([rank]). A sequence that reserves only a part of its tokens must
+// - It must fit into `free_pages` ([rank]); a negative number keeps the rank out of every ring,
+// even
+//   of one that needs no page there. A sequence that reserves only a part of its tokens must
 //   fit into `free_pages` with that part, and into PageDemand::alone with all of them.
 // - The smallest degree at which no rank has more than about tokens_per_rank tokens is tried first,
 //   then larger ones. Rings whose fullest rank exceeds the mean by more than a tenth come last;

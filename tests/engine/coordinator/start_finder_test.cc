@@ -92,6 +92,17 @@ TEST_F(StartFinderTest, CachedPagesAreFreedOnlyIfTheyGiveARing) {
   EXPECT_GT(FreePages(), free);
 }
 
+// A short text needs no page of its ring's last rank, but may have its home there.
+TEST_F(StartFinderTest, RanksThatAreNotUsableAreOnNoRing) {
+  const RequestSpec spec = Spec(10);
+  const PageDemand demand = needs_.Of(spec, nullptr);
+  const auto accept = [](const RingChoice&) { return true; };
+  EXPECT_TRUE(finder_.MakeRoom(spec, demand, {0, 1}, accept).has_value());
+  ledger_.book().SetUsable(1, false);
+  EXPECT_FALSE(finder_.MakeRoom(spec, demand, {0, 1}, accept).has_value());
+  EXPECT_TRUE(finder_.MakeRoom(spec, demand, {0}, accept).has_value());
+}
+
 TEST_F(StartFinderTest, RestoresGoOnBehindMemoryUnlessItsRankIsTooSmall) {
   RunAlone(Spec(32));
   std::optional<PrefixReuse::Found> before = ledger_.prefixes().FindFull(Spec(200), 32);

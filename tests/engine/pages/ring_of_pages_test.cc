@@ -11,6 +11,7 @@ namespace annulus {
 namespace {
 
 constexpr int kPage = 16;
+constexpr uint64_t kAll = ~uint64_t{0};  // every rank is usable
 
 PlanLimits LimitsOf(int ranks) {
   PlanLimits limits;
@@ -53,15 +54,15 @@ TEST(RingOfPagesTest, FindsTheRingThatATextWasOn) {
     const int index = PlaceOnRing(page * kPage, kPage, 2, limits.shards);
     pages.push_back(index == 0 ? 0b0010 : 0b1000);
   }
-  const RingPages found = LongestOnOneRing(pages, kPage, limits);
+  const RingPages found = LongestOnOneRing(pages, kAll, kPage, limits);
   EXPECT_EQ(found.pages, 40u);
   EXPECT_EQ(found.ring, (std::vector<int32_t>{1, 3}));
   pages[20] = 0;
-  EXPECT_EQ(LongestOnOneRing(pages, kPage, limits).pages, 20u);
-  EXPECT_EQ(LongestOnOneRing({}, kPage, limits).pages, 0u);
-  EXPECT_TRUE(LongestOnOneRing({}, kPage, limits).ring.empty());
+  EXPECT_EQ(LongestOnOneRing(pages, kAll, kPage, limits).pages, 20u);
+  EXPECT_EQ(LongestOnOneRing({}, kAll, kPage, limits).pages, 0u);
+  EXPECT_TRUE(LongestOnOneRing({}, kAll, kPage, limits).ring.empty());
   pages[0] = 0;
-  EXPECT_EQ(LongestOnOneRing(pages, kPage, limits).pages, 0u);
+  EXPECT_EQ(LongestOnOneRing(pages, kAll, kPage, limits).pages, 0u);
 }
 
 // A beginning that texts on several rings share is on all of them.
@@ -72,9 +73,30 @@ TEST(RingOfPagesTest, SharedBeginningsAreTakenFromTheRingOfTheRest) {
     const int index = PlaceOnRing(page * kPage, kPage, 2, limits.shards);
     pages.push_back(uint64_t{1} << (index == 0 ? 2 : 3) | (page < 10 ? 0b0001 : 0));
   }
-  const RingPages found = LongestOnOneRing(pages, kPage, limits);
+  const RingPages found = LongestOnOneRing(pages, kAll, kPage, limits);
   EXPECT_EQ(found.pages, 40u);
   EXPECT_EQ(found.ring, (std::vector<int32_t>{2, 3}));
+}
+
+// Of a short text, a ring has ranks without a page: these must be usable too.
+TEST(RingOfPagesTest, RanksThatAreNotUsableAreOnNoRing) {
+  const PlanLimits limits = LimitsOf(4);
+  // On a ring of four, one of which has none of them.
+  std::vector<uint64_t> three;
+  for (int page = 0; page < 3; ++page) {
+    three.push_back(uint64_t{1} << PlaceOnRing(page * kPage, kPage, 4, limits.shards));
+  }
+  const int without = PlaceOnRing(3 * kPage, kPage, 4, limits.shards);
+  RingPages found = LongestOnOneRing(three, 0b1111, kPage, limits);
+  EXPECT_EQ(found.pages, 3u);
+  EXPECT_EQ(found.ring, (std::vector<int32_t>{0, 1, 2, 3}));
+  found = LongestOnOneRing(three, 0b1111 ^ uint64_t{1} << without, kPage, limits);
+  EXPECT_EQ(found.pages, 2u);
+  EXPECT_EQ(std::count(found.ring.begin(), found.ring.end(), without), 0);
+  // A page of a rank that is lost counts for nothing.
+  const std::vector<uint64_t> one = {0b0010};
+  EXPECT_EQ(LongestOnOneRing(one, 0b1111, kPage, limits).ring, (std::vector<int32_t>{1}));
+  EXPECT_EQ(LongestOnOneRing(one, 0b1101, kPage, limits).pages, 0u);
 }
 
 TEST(RingOfPagesTest, NoRingHasMore) {
@@ -97,7 +119,7 @@ TEST(RingOfPagesTest, NoRingHasMore) {
         const uint64_t own = random() % 20 == 0 ? 0 : 1;
         pages[page] = others | own << ring[static_cast<size_t>(index)];
       }
-      const RingPages found = LongestOnOneRing(pages, kPage, limits);
+      const RingPages found = LongestOnOneRing(pages, kAll, kPage, limits);
       EXPECT_EQ(found.pages, MostOnAnyRing(pages, limits));
       if (found.pages == 0) continue;
       EXPECT_TRUE(std::is_sorted(found.ring.begin(), found.ring.end()));
