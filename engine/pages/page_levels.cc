@@ -146,6 +146,7 @@ bool PageLevels::IsCopying(uint64_t ticket) const {
 }
 
 void PageLevels::Stop() {
+  for (const State& state : levels_) state.level.store->Stop();
   // From the last on: a level's pages may be read to be written to the next one.
   for (auto state = levels_.rbegin(); state != levels_.rend(); ++state) state->mover.reset();
 }

@@ -111,7 +111,8 @@ class PageLevels {
   bool IsCopyingFor(uint64_t batch) const;
   bool IsCopying(uint64_t ticket) const;
 
-  // Waits for the reads and writes under way and drops the others. No other call may follow.
+  // Waits for the reads and writes under way, which wait for no other process (PageStore::Stop),
+  // and drops the others. No other call may follow.
   void Stop();
 
   // Heap bytes of bookkeeping and buffers.

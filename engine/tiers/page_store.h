@@ -169,6 +169,10 @@ class PageStore {
   // again since. UNAVAILABLE: the disk failed.
   virtual absl::Status RemoveForgotten(const EntryName& page) = 0;
 
+  // Call before threads are joined that may be in Put or Get: these wait for no other process from
+  // now on. See RankShelves::Stop.
+  virtual void Stop() {}
+
   // Turns the store off until the process ends. The first reason stays.
   void TurnOff(const absl::Status& reason);
   // Call if a page could not be copied from or to a device: counts an error, turns the store off.

@@ -32,6 +32,10 @@ class RankShelves {
   // Whether two pages of one rank have the same bytes.
   virtual absl::StatusOr<bool> Same(PageId one, PageId other) = 0;
 
+  // Ends the calls that wait for another process, and later ones at once, with CANCELLED: threads
+  // that call can be joined then. Calls that only copy end as always.
+  virtual void Stop() {}
+
   // Host memory that the shelves of this process have taken so far.
   virtual int64_t resident_bytes() const = 0;
 };

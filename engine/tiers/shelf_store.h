@@ -33,6 +33,7 @@ class ShelfStore final : public SlotStore {
                                                             RankShelves& shelves,
                                                             const Clock& clock = Clock::Real());
 
+  void Stop() override { shelves_.Stop(); }
   int64_t resident_bytes() const override { return shelves_.resident_bytes(); }
 
  private:

@@ -118,6 +118,9 @@ class RingCrew final : private WorkerSourceSink {
   // Ends all waits but those of AwaitResults, now and later. Aborts the ranks here if BeginAborts
   // was called. Any thread.
   void Stop();
+  // Ends all waits of Copy and AwaitAborted with CANCELLED, now and later; the ring lasts. What a
+  // worker still says of such a copy is no fault of its. Any thread.
+  void StopCopies();
   // The ranks of the ring that are here: their progress counts, and they learn of that of the
   // others. Must outlive the crew.
   void Join(RankSet& ranks);
@@ -239,8 +242,9 @@ class RingCrew final : private WorkerSourceSink {
   absl::Status lost_;
   RankSet* here_ = nullptr;  // null: no rank is here
   bool aborts_here_ = false;
-  bool stop_ = false;  // all waits end
-  bool over_ = false;  // the watcher ends
+  bool stop_ = false;         // all waits end
+  bool stop_copies_ = false;  // those for copies
+  bool over_ = false;         // the watcher ends
   std::thread watcher_;
 };
 

@@ -38,7 +38,7 @@ absl::Status RingCrew::AwaitAborted(int rank, std::unique_lock<std::mutex>& lock
     if (rank < options_.first_rank) return forms_here_ > membership_.epoch();
     return !membership_.MayRunStep(membership_.SeatOfRank(rank).host);
   };
-  const auto over = [&] { return stop_ || ended(); };
+  const auto over = [&] { return stop_ || stop_copies_ || ended(); };
   if (options_.clock->WaitUntil(options_.clock->Now() + options_.patience, lock, changed_, over)) {
     return ended() ? absl::OkStatus() : absl::CancelledError("the ring ends");
   }
@@ -46,11 +46,20 @@ absl::Status RingCrew::AwaitAborted(int rank, std::unique_lock<std::mutex>& lock
                                              TimeText(options_.patience), " after it was aborted"));
 }
 
+void RingCrew::StopCopies() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_copies_ = true;
+  }
+  changed_.notify_all();
+}
+
 absl::StatusOr<bool> RingCrew::Copy(const PageCopy& copy) {
   std::unique_lock lock(mutex_);
   ANNULUS_RETURN_IF_ERROR(AwaitAborted(copy.page.rank, lock));
   const MemberId id = membership_.SeatOfRank(copy.page.rank).host;
-  if (stop_ || Find(id) == nullptr || !membership_.IsReady(id)) {
+  if (stop_ || stop_copies_) return absl::CancelledError("the ring ends");
+  if (Find(id) == nullptr || !membership_.IsReady(id)) {
     return absl::UnavailableError(absl::StrCat("no worker has rank ", copy.page.rank, " now"));
   }
   // All that takes memory comes before the worker is asked: from then on it may write the page
@@ -66,7 +75,9 @@ absl::StatusOr<bool> RingCrew::Copy(const PageCopy& copy) {
   const auto lost = [&] {
     return Find(id) == nullptr || membership_.role(id) == Membership::Role::kGone;
   };
-  const auto over = [&] { return stop_ || lost() || Find(id)->copies.at(ticket).has_value(); };
+  const auto over = [&] {
+    return stop_ || stop_copies_ || lost() || Find(id)->copies.at(ticket).has_value();
+  };
   if (!options_.clock->WaitUntil(options_.clock->Now() + options_.patience, lock, changed_, over)) {
     Lose(*Find(id), RingLoss::kSilent, late);
   }
@@ -74,9 +85,14 @@ absl::StatusOr<bool> RingCrew::Copy(const PageCopy& copy) {
     return absl::UnavailableError(
         absl::StrCat("the worker with rank ", copy.page.rank, " is lost"));
   }
-  const std::optional<absl::StatusOr<bool>> answer = Find(id)->copies.extract(ticket).mapped();
-  if (!answer.has_value()) return absl::CancelledError("the ring ends");
-  return *answer;
+  const auto answer = Find(id)->copies.find(ticket);
+  // It stays due: the worker may still say what became of it.
+  if (!answer->second.has_value()) return absl::CancelledError("the ring ends");
+  const absl::Status failure = answer->second->status();
+  const bool same = failure.ok() && **answer->second;
+  Find(id)->copies.erase(answer);
+  ANNULUS_RETURN_IF_ERROR(failure);
+  return same;
 }
 
 }  // namespace annulus

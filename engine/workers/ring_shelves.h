@@ -42,6 +42,8 @@ class RingShelves final : public RankShelves {
     return here_->Same(one, other);
   }
 
+  void Stop() override { crew_.StopCopies(); }
+
   int64_t resident_bytes() const override { return here_ == nullptr ? 0 : here_->resident_bytes(); }
 
  private:

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/codec/status_message.h"
 #include "engine/workers/control_messages.h"
 #include "engine/workers/ring_crew.h"
@@ -280,6 +281,30 @@ TEST_F(PageCopiesTest, ACopyEndsWithTheRing) {
   ASSERT_NE(HearCopy(*two_), 0u);
   crew_.Stop();
   EXPECT_EQ(copied.get().status().code(), absl::StatusCode::kCancelled);
+}
+
+// A worker that answers later has done nothing wrong.
+TEST_F(PageCopiesTest, CopiesCanEndBeforeTheRing) {
+  auto copied = BeginCopy(1);
+  const uint64_t ticket = HearCopy(*one_);
+  ASSERT_NE(ticket, 0u);
+  crew_.StopCopies();
+  EXPECT_EQ(copied.get().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(BeginCopy(2).get().status().code(), absl::StatusCode::kCancelled);
+  SayCopied(*one_, ticket);
+  SayCopied(*one_, ticket + 1);
+  EXPECT_THAT(std::string(one_->WaitClosed().message()),
+              HasSubstr(absl::StrCat("copy ", ticket + 1, " of a page, which is not due")));
+}
+
+TEST_F(PageCopiesTest, NoCopyWaitsForAnAbortedStepOnceCopiesEnd) {
+  crew_.Abort(absl::InternalError("a fault"));
+  auto remote = BeginCopy(1);
+  auto here = std::async(std::launch::async, [this] { return crew_.AwaitAborted(0); });
+  ASSERT_TRUE(clock_.WaitForWaiters(3)) << "the crew's watcher, and the two";
+  crew_.StopCopies();
+  EXPECT_EQ(remote.get().status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(here.get().code(), absl::StatusCode::kCancelled);
 }
 
 }  // namespace

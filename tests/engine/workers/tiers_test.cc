@@ -271,6 +271,25 @@ TEST_F(WorkerTiersTest, WhoeverSaysWhatItMayNotIsLost) {
   EXPECT_EQ(Metric(*engine, "kv_tier_up", "host"), 1);
 }
 
+// Nobody waits for copies that a worker owes, here for 20 minutes (exchange_timeout), once the
+// engine ends.
+TEST_F(WorkerTiersTest, AnEngineEndsWhileAWorkerOwesACopy) {
+  LinkedPair& one = AddWorker("one", 2);
+  auto engine = MakeWithWorkers(Options(), 1);
+  ASSERT_NE(engine, nullptr);
+  const auto asked = std::make_shared<std::atomic<bool>>(false);
+  one.ToWorker([asked](std::string& bytes) {
+    if (!DecodeToWorker(bytes).value().has_copy()) return true;
+    *asked = true;
+    return false;
+  });
+  AskAndCompare(*engine, Text(1));
+  ASSERT_TRUE(testing::Eventually([&] { return asked->load(); }));
+  const auto begun = std::chrono::steady_clock::now();
+  engine.reset();
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::minutes(1));
+}
+
 // A text on one rank comes back to that rank, wherever others would go.
 TEST_F(WorkerTiersTest, ShortTextsComeBackToTheRankThatHadThem) {
   AddWorker("one", 2);
