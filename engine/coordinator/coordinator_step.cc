@@ -1,6 +1,7 @@
 // The part of Coordinator that runs a step: plans it, has the ranks run it, and uses its results.
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <optional>
 #include <set>
@@ -294,9 +295,11 @@ StepPlan Coordinator::PlanOthers(std::span<const StreamRows> streams) {
 bool Coordinator::FailStep(const absl::Status& cause, std::initializer_list<const StepPlan*> plans,
                            std::span<const int32_t> lost) {
   if (EndIfDown(cause)) return false;
-  std::vector<const StepPlan*> failed(plans);
-  std::erase(failed, nullptr);
-  recovery_.Recover(failed, cause, lost);
+  // At most a step and its successor. Not on the heap: what is lost must be known in any case.
+  std::array<const StepPlan*, 2> failed{};
+  const auto end = std::copy_if(plans.begin(), plans.end(), failed.begin(),
+                                [](const StepPlan* plan) { return plan != nullptr; });
+  recovery_.Recover({failed.begin(), end}, cause, lost);
   return true;
 }
 

@@ -108,10 +108,11 @@ bool Ledger::ReleaseLeft() {
 }
 
 void Ledger::ForgetPages(std::span<const int32_t> ranks) {
-  for (PageKeeper* const keeper : keepers_) keeper->ForgetRanks(ranks);
-  if (tier_ != nullptr) tier_->ForgetRanks(ranks);
-  prefixes_.index().ForgetRanks(ranks);
+  // First what does not throw, and what no later call makes up for.
   for (const int32_t rank : ranks) book_.SetUsable(rank, ranks_.is_hosted(rank));
+  if (tier_ != nullptr) tier_->ForgetRanks(ranks);
+  for (PageKeeper* const keeper : keepers_) keeper->ForgetRanks(ranks);
+  prefixes_.index().ForgetRanks(ranks);
 }
 
 void Ledger::ForgetPages() {

@@ -92,7 +92,8 @@ class Ledger {
   // The contents of the pages on these ranks are lost, or of all: forgets the pins and prefixes
   // that have them. Pages of ranks that nobody hosts are not taken until those are lost again, as
   // somebody does. The first one leaves to its caller what becomes of the requests that run, and
-  // throws if memory runs out; call the other then, once none runs.
+  // throws if memory runs out: the tier knows by then, and which ranks are hosted; call the other,
+  // which the tier does not learn of, once none runs.
   void ForgetPages(std::span<const int32_t> ranks);
   void ForgetPages();
 

@@ -84,8 +84,8 @@ void StepRecovery::Recover(std::span<const StepPlan* const> failed, const absl::
 void StepRecovery::RecoverLost(const absl::Status& cause, std::span<const int32_t> lost) {
   std::vector<SequenceId> running;
   const auto look = [&] {
+    use_.ledger.ForgetPages(lost);  // first: it does its part without memory too
     running = Running();
-    use_.ledger.ForgetPages(lost);
     LosePages(lost, use_.options.limits, use_.ledger.state(), use_.ledger.book());
   };
   if (!TryTo(look)) return EndAll(cause);

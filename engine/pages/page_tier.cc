@@ -61,13 +61,14 @@ void PageTier::Forget(RequestId id) {
 }
 
 void PageTier::ForgetRanks(std::span<const int32_t> ranks) {
-  restorer_.ForgetRanks(ranks);
   const auto forget = [&] {
     writes_.ForgetRanks(ranks);
     levels_.ForgetRanks(ranks);
   };
   // A write under way may take what is on a rank that has taken a lost one's place.
-  if (!TryTo(forget)) levels_.TurnOffAll(absl::ResourceExhaustedError("out of memory"));
+  if (!TryTo(forget)) levels_.TurnOffAll(no_memory_);
+  // What it leaves undone only ends restores of which nothing is used; they end by themselves too.
+  TryTo([&] { restorer_.ForgetRanks(ranks); });
 }
 
 bool PageTier::Turn() {

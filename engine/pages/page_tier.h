@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "engine/api/options.h"
 #include "engine/base/clock.h"
 #include "engine/pages/lingering_pages.h"
@@ -74,8 +75,8 @@ class PageTier {
   // Call when the request has ended or was preempted. Cancels its reads.
   void Forget(RequestId id);
 
-  // The contents of the pages on these ranks are lost, and what levels kept beside them. If memory
-  // runs out, nothing of them is used either: throws, or turns the levels off.
+  // The contents of the pages on these ranks are lost, and what levels kept beside them. Never
+  // throws: if memory runs out, nothing of them is used either, but all levels may be off then.
   void ForgetRanks(std::span<const int32_t> ranks);
 
   // Handles finished copies, starts new ones and ends waits that are over. Returns whether waiting
@@ -97,6 +98,8 @@ class PageTier {
   const PlanLimits limits_;
   const RankPort& ranks_;
   const Clock& clock_;
+  // Made in advance, as making it allocates.
+  const absl::Status no_memory_ = absl::ResourceExhaustedError("out of memory");
   std::atomic<bool> woken_{false};  // Options::wake was called since the last Turn
   PageLevels levels_;
   const PageMarks marks_;
