@@ -1,11 +1,18 @@
 #include "engine/workers/worker_shelves.h"
 
-#include "engine/base/field_error.h"
+#include <chrono>
+
+#include "engine/base/try_to.h"
 #include "engine/codec/status_message.h"
 #include "kernels/base/guarded.h"
 #include "kernels/base/status_macros.h"
 
 namespace annulus {
+namespace {
+
+constexpr std::chrono::milliseconds kSayAgainAfter{20};
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalShelves>> ShelvesOf(const RankSet& ranks, const RankSpan& span,
                                                         int32_t slots) {
@@ -54,8 +61,7 @@ absl::Status WorkerShelves::Take(const wire::CopyPage& message) {
   return absl::OkStatus();
 }
 
-wire::FromWorker WorkerShelves::Copy(const Waiting& waiting) const {
-  const PageCopy& copy = waiting.copy;
+absl::StatusOr<bool> WorkerShelves::Copy(const PageCopy& copy) const {
   bool same = false;
   const auto act = [&]() -> absl::Status {
     if (copy.kind == wire::CopyPage::KIND_SAVE) {
@@ -67,13 +73,18 @@ wire::FromWorker WorkerShelves::Copy(const Waiting& waiting) const {
     ANNULUS_ASSIGN_OR_RETURN(same, shelves_->Same(copy.page, copy.other));
     return absl::OkStatus();
   };
-  const absl::Status status = Guarded(act, NoMemoryError);
+  const auto no_memory = [] { return absl::Status(absl::StatusCode::kResourceExhausted, ""); };
+  ANNULUS_RETURN_IF_ERROR(Guarded(act, no_memory));
+  return same;
+}
+
+void WorkerShelves::Say(uint64_t ticket, const absl::StatusOr<bool>& same) const {
   wire::FromWorker message;
   wire::PageCopied& copied = *message.mutable_copied();
-  copied.set_ticket(waiting.ticket);
-  copied.set_same(same);
-  if (!status.ok()) *copied.mutable_status() = codec::ToMessage(status);
-  return message;
+  copied.set_ticket(ticket);
+  copied.set_same(same.ok() && *same);
+  if (!same.ok()) *copied.mutable_status() = codec::ToMessage(same.status());
+  say_(message);
 }
 
 void WorkerShelves::Loop() {
@@ -84,8 +95,16 @@ void WorkerShelves::Loop() {
     const Waiting next = waiting_.front();
     waiting_.pop_front();
     lock.unlock();
-    say_(Copy(next));
+    const absl::StatusOr<bool> same = Copy(next.copy);
+    const auto say = [&] { Say(next.ticket, same); };
+    bool said = TryTo(say);
     lock.lock();
+    // The coordinator waits for the answer, so it is said once there is memory for it.
+    while (!said && !changed_.wait_for(lock, kSayAgainAfter, [this] { return stop_; })) {
+      lock.unlock();
+      said = TryTo(say);
+      lock.lock();
+    }
   }
 }
 

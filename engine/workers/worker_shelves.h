@@ -31,7 +31,7 @@ class WorkerShelves {
   // waiting; they wait for each answer.
   static constexpr size_t kMostCopies = 8;
 
-  // `say` sends a message to the coordinator.
+  // `say` sends a message to the coordinator. If it throws, for want of memory, it is called again.
   WorkerShelves(std::unique_ptr<LocalShelves> shelves,
                 std::function<void(const wire::FromWorker&)> say);
   // Ends the copy under way, and drops the others.
@@ -51,7 +51,10 @@ class WorkerShelves {
   };
 
   void Loop();
-  wire::FromWorker Copy(const Waiting& waiting) const;
+  // What PageCopied::same says, or why the page could not be copied. Never throws.
+  absl::StatusOr<bool> Copy(const PageCopy& copy) const;
+  // Throws if memory runs out; nothing was said then.
+  void Say(uint64_t ticket, const absl::StatusOr<bool>& same) const;
 
   const std::unique_ptr<LocalShelves> shelves_;
   const std::function<void(const wire::FromWorker&)> say_;

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -112,6 +114,34 @@ TEST_F(WorkerShelvesTest, NoMoreCopiesWaitThanMay) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("more copies of pages than it may"));
   go_on.set_value();
+}
+
+// Whoever asked waits for the answer.
+TEST_F(WorkerShelvesTest, AnAnswerIsSaidOnceThereIsMemoryForIt) {
+  std::atomic<int> tries{0};
+  std::promise<wire::PageCopied> said;
+  const auto shelves = Make([&](const wire::FromWorker& message) {
+    if (++tries <= 2) throw std::bad_alloc();
+    said.set_value(message.copied());
+  });
+  ASSERT_TRUE(shelves->Take(Copy(wire::CopyPage::KIND_SAVE, 7, 0)).ok());
+  std::future<wire::PageCopied> answer = said.get_future();
+  ASSERT_EQ(answer.wait_for(kLimit), std::future_status::ready);
+  const wire::PageCopied copied = answer.get();
+  EXPECT_EQ(copied.ticket(), 7u);
+  EXPECT_FALSE(copied.has_status());
+  EXPECT_EQ(tries, 3);
+}
+
+TEST_F(WorkerShelvesTest, AnAnswerThatIsNeverSaidHoldsUpNoEnd) {
+  std::atomic<int> tries{0};
+  auto shelves = Make([&](const auto&) {
+    ++tries;
+    throw std::bad_alloc();
+  });
+  ASSERT_TRUE(shelves->Take(Copy(wire::CopyPage::KIND_SAVE, 1, 0)).ok());
+  ASSERT_TRUE(testing::Eventually([&] { return tries > 1; }));
+  shelves.reset();
 }
 
 }  // namespace
