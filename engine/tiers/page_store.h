@@ -18,6 +18,7 @@
 #include "engine/tiers/disk_folder.h"
 #include "engine/tiers/known_pages.h"
 #include "engine/tiers/page_entry.h"
+#include "kernels/base/check.h"
 
 namespace annulus {
 
@@ -199,7 +200,9 @@ class PageStore {
   // `ranks`: how many ranks pages are kept beside, at most kMostRanks; 0: beside none.
   static constexpr int kMostRanks = 64;
   PageStore(int64_t limit_bytes, const Clock& clock, int ranks = 0)
-      : limit_(limit_bytes), ranks_(ranks), clock_(clock) {}
+      : limit_(limit_bytes), ranks_(ranks), clock_(clock) {
+    ANNULUS_CHECK(ranks >= 0 && ranks <= kMostRanks) << ranks << " ranks";
+  }
 
   static constexpr int kPagesAtOnce = 2048;  // visited under the lock: takes below a millisecond
   static EntryName NameOf(const PageMark& mark, uint64_t payload_bytes,
