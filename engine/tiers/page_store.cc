@@ -84,6 +84,7 @@ KnownPages::Wanted PageStore::WantedFor(const EntryName& name, const PageMark& m
 }
 
 bool PageStore::HasRoom(const PageMark& mark, uint64_t payload_bytes, int64_t use) const {
+  ANNULUS_CHECK(!beside_ranks()) << "the room of which rank's shelf?";
   const EntryName name = NameOf(mark, payload_bytes);
   std::lock_guard lock(mutex_);
   return pages_.Find(name.key) != nullptr || pages_.HasRoom(WantedFor(name, mark, use));

@@ -102,7 +102,8 @@ class PageStore {
   // dropped even if it is held; releasing it is then a no-op.
   bool Hold(const PageKey& key);
   void Release(const PageKey& key);
-  // Whether Put would now find room for a page of this size, or already has the page.
+  // Whether Put would now find room for a page of this size, or already has the page. Only for
+  // stores beside no ranks: others have as much room as the rank's own shelf.
   bool HasRoom(const PageMark& mark, uint64_t payload_bytes, int64_t use) const;
 
   // Whether the store keeps each page beside its rank, in the process that has the rank. Put and
