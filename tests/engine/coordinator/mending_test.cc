@@ -59,6 +59,8 @@ TEST_F(MendingTest, WhatIsLostBetweenStepsIsReadByNobody) {
   const auto terms = TermsOf(1);
   ASSERT_EQ(terms->ring.size(), 2u);
   EXPECT_EQ(PagesHeld(), 0);
+  // The step that tells them so would fail.
+  ASSERT_TRUE(Eventually([&] { return ranks_.known() == 0; }));
   ranks_.Become(RanksState::kMending, {terms->ring[1]});
   const Asked again = Ask(prompt, 4);  // wakes the loop
   ASSERT_TRUE(ranks_.WaitTaken());
