@@ -16,9 +16,14 @@ std::atomic<int64_t> allocations{0};
 std::atomic<size_t> fail_from{SIZE_MAX};
 std::atomic<int64_t> fail_after{0};
 std::atomic<bool> has_failed{false};
-thread_local bool spared = false;  // asked for the failure of others
+thread_local bool spared = false;    // asked for the failure of others
+thread_local int64_t own_left = -1;  // before its own fails; negative: none does
 
 bool Fails(size_t bytes) {
+  if (bytes > 0 && own_left >= 0 && own_left-- == 0) {
+    has_failed = true;
+    return true;
+  }
   if (bytes < fail_from.load(std::memory_order_relaxed) || spared) return false;
   if (fail_after.fetch_sub(1) != 0) return false;
   has_failed = true;
@@ -58,6 +63,11 @@ void FailAllocation(size_t least_bytes, int64_t nth) {
   has_failed = false;
   fail_after = nth;
   fail_from = least_bytes;
+}
+
+void FailOwnAllocation(int64_t nth) {
+  has_failed = false;
+  own_left = nth;
 }
 
 bool TakeAllocationFailed() {

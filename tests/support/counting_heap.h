@@ -18,6 +18,8 @@ int64_t HeapAllocations();
 // From now on the allocation number `nth`, from 0, of at least `least_bytes` by any thread but the
 // caller's fails once, as if the system had no memory.
 void FailAllocation(size_t least_bytes, int64_t nth);
+// The same of the caller's own allocations alone, of any size: those of its helpers go well.
+void FailOwnAllocation(int64_t nth);
 // Whether it has failed; also ends what FailAllocation asked for.
 bool TakeAllocationFailed();
 

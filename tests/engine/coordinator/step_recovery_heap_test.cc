@@ -85,8 +85,10 @@ TEST(StepRecoveryHeapTest, WhatLostRanksHadIsNeverUsed) {
     SCOPED_TRACE(nth);
     Parts parts;
     parts.Begin();
-    FailAllocation(1, nth);
-    std::thread([&] { parts.Lose(); }).join();
+    std::thread([&] {
+      FailOwnAllocation(nth);
+      parts.Lose();
+    }).join();
     failed = TakeAllocationFailed();
     ASSERT_TRUE(parts.WaitForWrites());
     EXPECT_EQ(parts.Read().others, 0);
