@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <array>
@@ -21,6 +20,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/steady_time.h"
+#include "engine/ring/wire/ucx_address.h"
 #include "engine/ring/wire/ucx_library.h"
 #include "kernels/base/check.h"
 #include "kernels/base/status_macros.h"
@@ -30,31 +30,6 @@ namespace {
 
 // The only kind of message.
 constexpr unsigned kFrameId = 1;
-
-// UCX reads an address as far as it says that it is long: bytes that are none must not get there.
-struct AddressHead {
-  uint64_t bytes = 0;     // of what follows
-  uint64_t checksum = 0;  // XXH3 of it
-};
-
-std::string PackAddress(const void* address, size_t bytes) {
-  const AddressHead head{bytes, XXH3_64bits(address, bytes)};
-  std::string packed(sizeof(head) + bytes, '\0');
-  std::memcpy(packed.data(), &head, sizeof(head));
-  std::memcpy(packed.data() + sizeof(head), address, bytes);
-  return packed;
-}
-
-// The address inside; null if there is none.
-const ucp_address_t* UnpackAddress(const std::string& packed) {
-  AddressHead head;
-  if (packed.size() <= sizeof(head)) return nullptr;
-  std::memcpy(&head, packed.data(), sizeof(head));
-  const char* const address = packed.data() + sizeof(head);
-  const size_t bytes = packed.size() - sizeof(head);
-  if (head.bytes != bytes || head.checksum != XXH3_64bits(address, bytes)) return nullptr;
-  return reinterpret_cast<const ucp_address_t*>(address);
-}
 
 // Adds memory to that of a message; what lies side by side is one run.
 void AddRun(std::byte* data, size_t bytes, std::vector<ucp_dt_iov_t>& runs) {
